@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
+import { tempDirFor } from '@ron/testkit';
 import { documents, merge, staleDocuments, writeDocuments } from './generate-docs.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -24,8 +24,7 @@ const CONFIG = `
 
 /** A temporary project, with one service if a declaration is given. */
 async function project(t: TestContext, concurrency?: string): Promise<string> {
-  const root = await mkdtemp(join(tmpdir(), 'ron-docs-'));
-  t.after(() => rm(root, { recursive: true }));
+  const root = tempDirFor(t);
   if (concurrency !== undefined) {
     const source = join(root, 'services/storage/src');
     await mkdir(source, { recursive: true });

@@ -4,8 +4,8 @@ import { spawnSync } from 'node:child_process';
 import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
-import { COMMANDS, loadCommand } from '../src/commands.ts';
 import { unusedUrl } from '@ron/testkit';
+import { COMMANDS, loadCommand } from '../src/commands.ts';
 import { BIN, Process, ron, temporaryDir } from './support.ts';
 
 const ZEROS = `b3:${'0'.repeat(64)}`;

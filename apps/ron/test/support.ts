@@ -3,23 +3,23 @@ import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync } from 'node:fs';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { leaks } from '@ron/auth/testing';
-import type { After } from '@ron/testkit';
+import { tempDir, type After } from '@ron/testkit';
 
 export const BIN = fileURLToPath(new URL('../bin/ron.js', import.meta.url));
 const WAIT_MS = 60_000;
 
+/** A temporary directory for nodes. Their logs are searched for their keys before it is removed. */
 export async function temporaryDir(t: After): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-cli-'));
+  const temp = await tempDir();
   t.after(async () => {
-    await noteLeaks(dir);
-    await rm(dir, { recursive: true, force: true });
+    await noteLeaks(temp.path);
+    await temp[Symbol.asyncDispose]();
   });
-  return dir;
+  return temp.path;
 }
 
 /** Registers the logs of nodes below a directory as public and their keys as secret. */

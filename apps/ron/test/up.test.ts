@@ -6,8 +6,8 @@ import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
-import { isAlive } from '../src/home.ts';
 import { assertSameBytes, bytesOf, eventually } from '@ron/testkit';
+import { isAlive } from '../src/home.ts';
 import { Process, ron, temporaryDir, up } from './support.ts';
 
 interface State {

@@ -6,7 +6,8 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError, jittered } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { AnswerError, StorageClient, type Progress } from '@ron/client';
-import { assertSameBytes, contentOf, startStorage, type StorageProcess } from './storage-process.ts';
+import { assertSameBytes, bytesOf } from '@ron/testkit';
+import { startStorage, type StorageProcess } from './real-services.ts';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
@@ -19,7 +20,7 @@ suite('client and storage', () => {
   let client: StorageClient;
 
   before(async () => {
-    storage = await startStorage({ after: (done) => void cleanUps.push(done as () => Promise<void>) });
+    storage = await startStorage({ after: (done) => void cleanUps.push(done) });
     client = new StorageClient({ url: storage.url, capability: storage.token });
   });
   after(async () => {
@@ -28,7 +29,7 @@ suite('client and storage', () => {
 
   for (const size of [0, 5, 64 * KIB, 64 * KIB + 1, 5 * MIB]) {
     test(`${size} bytes are stored and read back, and the address is that of the bytes`, async () => {
-      const content = contentOf(size);
+      const content = bytesOf(size);
       const receipt = await client.put(content, { media_type: 'text/plain' });
       assert.equal(receipt.address, formatAddress(blake3(content)));
       assert.deepEqual(receipt, {
@@ -46,7 +47,7 @@ suite('client and storage', () => {
   }
 
   test('ranges are exact, even across groups and beyond the end', async () => {
-    const content = contentOf(300_000, 7);
+    const content = bytesOf(300_000, 7);
     const { address } = await client.put(content);
     for (const [offset, length] of [
       [0, 1],
@@ -68,7 +69,7 @@ suite('client and storage', () => {
   });
 
   test('an object is read in windows that add up', async () => {
-    const content = contentOf(1_000_001, 3);
+    const content = bytesOf(1_000_001, 3);
     const { address } = await client.put(content);
     const seen: Progress[] = [];
     const init = { window_bytes: 100_000, onProgress: (progress: Progress) => void seen.push(progress) };
@@ -78,7 +79,7 @@ suite('client and storage', () => {
   });
 
   test('streams, Blobs and rereadable bodies give the same address', async () => {
-    const content = contentOf(9 * MIB, 5);
+    const content = bytesOf(9 * MIB, 5);
     const expected = formatAddress(blake3(content));
     const small = content.slice(0, 100_000);
     const stream = (bytes: Uint8Array): ReadableStream<Uint8Array> => new Blob([Buffer.from(bytes)]).stream();
@@ -97,7 +98,7 @@ suite('client and storage', () => {
   });
 
   test('the manifest is proven, pins are set and removed, volumes are listed', async () => {
-    const content = contentOf(200_000, 9);
+    const content = bytesOf(200_000, 9);
     const { address } = await client.put(content);
     const manifest = await client.manifest(address);
     assert.equal(manifest.size, 200_000);
@@ -107,7 +108,7 @@ suite('client and storage', () => {
   });
 
   test('bytes of an earlier download are proven up to the first wrong subtree', async () => {
-    const content = contentOf(11 * 64 * KIB + 77, 4);
+    const content = bytesOf(11 * 64 * KIB + 77, 4);
     const { address } = await client.put(content);
     const prefix = (bytes: Uint8Array): Promise<number> =>
       client.provenPrefix(address, {
@@ -117,7 +118,7 @@ suite('client and storage', () => {
     assert.equal(await prefix(content.subarray(0, 100)), 0);
     assert.equal(await prefix(content.subarray(0, 7 * 64 * KIB + 5)), 7 * 64 * KIB);
     assert.equal(await prefix(content), 11 * 64 * KIB);
-    const damaged = content.slice(0, 7 * 64 * KIB);
+    const damaged = Uint8Array.from(content.subarray(0, 7 * 64 * KIB));
     damaged[4 * 64 * KIB + 3]! ^= 1;
     assert.equal(await prefix(damaged), 4 * 64 * KIB, 'groups 0 to 3 are one valid subtree');
     assert.equal(await prefix(new Uint8Array(20 * 64 * KIB)), 0, 'longer than the object, and different');
@@ -130,7 +131,7 @@ suite('client and storage', () => {
 
   test('a refusal of the service has its code and the correlation id of its logs', async () => {
     const stranger = new StorageClient({ url: storage.url });
-    await assert.rejects(stranger.put(contentOf(10)), (error) => {
+    await assert.rejects(stranger.put(bytesOf(10)), (error) => {
       assert.ok(error instanceof AnswerError);
       assert.equal(error.code, 'unauthorized');
       assert.equal(error.http_status, 401);
@@ -144,7 +145,7 @@ suite('client and storage', () => {
   });
 
   test('a signal aborts a read between two parts', async () => {
-    const { address } = await client.put(contentOf(2 * MIB, 2));
+    const { address } = await client.put(bytesOf(2 * MIB, 2));
     const controller = new AbortController();
     const reason = new Error('enough');
     await assert.rejects(async () => {
@@ -157,7 +158,7 @@ suite('client and storage', () => {
 test('a read resumes where it stopped after storage was killed and restarted', async (t) => {
   const storage = await startStorage(t);
   const client = new StorageClient({ url: storage.url, capability: storage.token, resume_policy: PATIENT });
-  const content = contentOf(4 * MIB, 8);
+  const content = bytesOf(4 * MIB, 8);
   const { address } = await client.put(content);
   const parts: Uint8Array[] = [];
   let restarted: Promise<void> | undefined;
@@ -174,7 +175,7 @@ test('a read resumes where it stopped after storage was killed and restarted', a
 
 test('an upload resumes where it stopped after storage was killed and restarted', async (t) => {
   const storage = await startStorage(t);
-  const content = contentOf(20 * MIB, 6);
+  const content = bytesOf(20 * MIB, 6);
   const requests: string[] = [];
   let restarted: Promise<void> | undefined;
   const watched: typeof fetch = async (url, init) => {
@@ -205,7 +206,7 @@ test('an upload resumes where it stopped after storage was killed and restarted'
 test('objects in larger groups are read and proven the same way', async (t) => {
   const storage = await startStorage(t, ['--storage.chunk_size=256KiB']);
   const client = new StorageClient({ url: storage.url, capability: storage.token });
-  const content = contentOf(1_300_000, 12);
+  const content = bytesOf(1_300_000, 12);
   const { address } = await client.put(content);
   assertSameBytes(await client.bytes(address, 2 * MIB), content);
   const found = await client.bytes(address, MIB, { range: { offset: 500_000, length: 100_000 } });

@@ -9,8 +9,8 @@ import { StorageClient } from '@ron/client';
 import { nodeFetch } from '@ron/client/node';
 import { isRonError, type ErrorCode } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
+import { assertSameBytes, bytesOf } from '@ron/testkit';
 import { honestSlice, readBody, sendSlice, serve, type Handler } from './fake-server.ts';
-import { assertSameBytes, contentOf } from './storage-process.ts';
 
 const GROUP = 65_536;
 const quick = { tries_max: 2, backoff_ms: () => 1 };
@@ -37,7 +37,7 @@ test('transient pieces are correct when they are yielded, at every size around t
     for (const more of [-65, -64, -1, 0, 1, 63, 64, 65]) {
       const size = groups * GROUP + more;
       if (size < 0) continue;
-      content = contentOf(size, groups + 1);
+      content = bytesOf(size, groups + 1);
       const address = formatAddress(blake3(content));
       for (const transient of [true, false]) {
         const copied: Uint8Array[] = [];
@@ -57,7 +57,7 @@ test('transient pieces are correct when they are yielded, at every size around t
 
 test('connections are reused', async (t) => {
   const sockets = new Set<unknown>();
-  const content = contentOf(3 * GROUP);
+  const content = bytesOf(3 * GROUP);
   const client = await clientOf(t, async (request, response) => {
     sockets.add(request.socket);
     sendSlice(response, await honestSlice(content, request.url!));
@@ -91,7 +91,7 @@ test('a redirect is not followed, and the capability is not sent to it', async (
 });
 
 test('an interrupted response is resumed where it broke', async (t) => {
-  const content = contentOf(20 * GROUP);
+  const content = bytesOf(20 * GROUP);
   let calls = 0;
   const client = await clientOf(t, async (request, response) => {
     const slice = await honestSlice(content, request.url!);
@@ -105,7 +105,7 @@ test('an interrupted response is resumed where it broke', async (t) => {
 });
 
 test('a slow reader slows the server down', async (t) => {
-  const content = contentOf(64 * 1024 * 1024);
+  const content = bytesOf(64 * 1024 * 1024);
   const slice = await honestSlice(content, `/?offset=0&length=${content.length}`);
   let socket: IncomingMessage['socket'] | undefined;
   const client = await clientOf(t, (request, response) => {
@@ -143,7 +143,7 @@ test('an upload that is refused while it is sent ends with the refusal, and is n
 });
 
 test('an upload is sent while it is read, and a body that shrinks or grows meanwhile is refused', async (t) => {
-  const content = contentOf(3 * 1024 * 1024 * 4 + 7);
+  const content = bytesOf(3 * 1024 * 1024 * 4 + 7);
   let received = Buffer.alloc(0);
   const client = await clientOf(t, async (request, response) => {
     if (request.method === 'POST') return response.writeHead(201, { Location: '/uploads/1' }).end();

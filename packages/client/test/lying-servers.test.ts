@@ -6,11 +6,11 @@ import fc from 'fast-check';
 import { isRonError, type ErrorCode } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { StorageClient } from '@ron/client';
+import { assertSameBytes, bytesOf } from '@ron/testkit';
 import { honestSlice, readBody, sendSlice, serve, type Handler } from './fake-server.ts';
-import { assertSameBytes, contentOf } from './storage-process.ts';
 
 const GROUP = 65_536;
-const content = contentOf(5 * GROUP + 1000);
+const content = bytesOf(5 * GROUP + 1000);
 const address = formatAddress(blake3(content));
 const quick = { tries_max: 2, backoff_ms: () => 1 };
 
@@ -86,7 +86,7 @@ test('one flipped bit anywhere in a response is detected, and all bytes before i
 });
 
 test('bytes without a proof, of another object, or in groups of an unsupported size, are refused', async (t) => {
-  const other = contentOf(content.length, 99);
+  const other = bytesOf(content.length, 99);
   const grouped =
     (group_bytes: string): Handler =>
     async (request, response) =>
@@ -208,7 +208,7 @@ test('a capability is not sent to an origin that the server refers to', async (t
     response.writeHead(201, { Location: `${thief}/uploads/1`, 'Tus-Resumable': '1.0.0' }).end(),
   );
   const uploader = new StorageClient({ url: uploads, capability: 'secret', policy: quick, resume_policy: quick });
-  await assert.rejects(uploader.put(contentOf(9_000_000)), (error) => isRonError(error, 'integrity'));
+  await assert.rejects(uploader.put(bytesOf(9_000_000)), (error) => isRonError(error, 'integrity'));
   assert.deepEqual(seen, []);
 });
 

@@ -5,11 +5,11 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { StorageClient } from '@ron/client';
+import { bytesOf } from '@ron/testkit';
 import { readBody, serve, TusServer, type TusFaults } from './fake-server.ts';
-import { contentOf } from './storage-process.ts';
 
 const MIB = 1024 * 1024;
-const content = contentOf(20 * MIB + 17);
+const content = bytesOf(20 * MIB + 17);
 const address = formatAddress(blake3(content));
 const quick = { tries_max: 3, backoff_ms: () => 1 };
 
@@ -66,7 +66,7 @@ test('an earlier upload is finished without resending its bytes', async (t) => {
 
 test('an earlier upload that is gone, of another length, or of other bytes, is restarted', async (t) => {
   const { client, server } = await start(t, { keep: (patch) => (patch === 2 ? 0 : undefined) });
-  const other = contentOf(content.length, 77);
+  const other = bytesOf(content.length, 77);
   let resume_url = '';
   const impatient = new StorageClient({ url: client.url, policy: quick, resume_policy: { ...quick, tries_max: 1 } });
   await assert.rejects(impatient.put(other, { onUploadUrl: (url) => void (resume_url = url) }));

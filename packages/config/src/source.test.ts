@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { key } from './keys.ts';
 import { ConfigSource, FILE_BYTES_MAX } from './source.ts';
+import { tempDirFor } from '@ron/testkit';
 import { ConfigError, defineConfig } from './config.ts';
 
 const schema = defineConfig({
@@ -16,8 +16,7 @@ const schema = defineConfig({
 });
 
 async function configFile(t: TestContext, text: string): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-config-'));
-  t.after(() => rm(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   const path = join(dir, 'ron.toml');
   await writeFile(path, text);
   return path;

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Deadline, isRonError, liveFill, POLICIES, RetryBudget } from '@ron/kernel';
+import { eventually } from '@ron/testkit';
 import { clientOf, get, HOST, hostile, never, ok, quiet, refused, text } from './support.ts';
 
 const quick = liveFill({ base_ms: 1, max_ms: 2 });
@@ -100,7 +101,7 @@ test('a server that keeps failing is no longer dialled, others are; then one pro
       () => true,
       (error: unknown) => (assert.ok(isRonError(error, 'breaker_open')), false),
     );
-  while (!(await recovered())) await new Promise((resolve) => void setTimeout(resolve, 20));
+  await eventually('the breaker closes', recovered);
   assert.equal(egress.outcomes.protocol, 4);
   await quiet(egress);
 });

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { createServer as createTcpServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { Deadline, isRonError, type ErrorCode, type RonError } from '@ron/kernel';
+import { eventually } from '@ron/testkit';
 import { Egress, type EgressInit } from '../src/index.ts';
 import { Authority, type KeyPair } from '../src/testing/index.ts';
 
@@ -140,14 +141,7 @@ export async function refused(work: Promise<unknown>, code: ErrorCode, detail?: 
   return error;
 }
 
-/** Waits for a condition; fails after 30 s instead of waiting indefinitely. */
-export async function until(condition: () => boolean): Promise<void> {
-  const deadline = Deadline.after('until', 30_000);
-  while (!condition()) {
-    if (deadline.expired) assert.fail(`still waiting for ${String(condition)}`);
-    await new Promise((resolve) => void setTimeout(resolve, 2));
-  }
-}
+export const until = (condition: () => boolean): Promise<void> => eventually(String(condition), condition);
 
 /** Every connection of the client came to its end, and none is counted as in use. */
 export const quiet = (egress: Egress): Promise<void> =>

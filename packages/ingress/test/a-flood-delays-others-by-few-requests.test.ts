@@ -7,7 +7,9 @@ import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { test } from 'node:test';
 import { FastEntry, route, text } from '@ron/ingress';
-import { eventually, RawClient, startIngress, type TestIngress } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import { startIngress, type TestIngress } from './support.ts';
 
 const QUIET = '127.0.0.2';
 const FLOODER = '127.0.0.3';

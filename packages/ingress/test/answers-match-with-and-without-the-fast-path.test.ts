@@ -1,8 +1,9 @@
 /** The same requests with the fast path on and off: the answers must not differ. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import type { Reply, SendInit } from '@ron/testkit/service';
 import { capability, startService } from './support.ts';
-import type { Reply, SendInit, TestService } from './support.ts';
+import type { TestService } from './support.ts';
 
 const BODY = Buffer.from(Array.from({ length: 3000 }, (_, i) => i % 251));
 const FAST_OFF = ['--notes.ram_bytes=0'];

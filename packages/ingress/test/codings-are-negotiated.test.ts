@@ -8,7 +8,7 @@ import type { Ingress, RamSource } from '@ron/ingress';
 import { Metrics } from '@ron/telemetry';
 import { RonError } from '@ron/kernel';
 import { Type } from '@ron/ingress';
-import { metricIn, RawClient } from './support.ts';
+import { metricIn, RawClient } from '@ron/testkit/service';
 
 const PLAIN = Buffer.from('a text that is long enough to be worth compressing. '.repeat(20));
 const GZIP = gzipSync(PLAIN);

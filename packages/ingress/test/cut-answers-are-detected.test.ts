@@ -2,16 +2,16 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { connect } from 'node:tls';
 import { events, ReverseProxy, route, stream } from '@ron/ingress';
 import type { Route } from '@ron/ingress';
-import { eventually, RawClient, startIngress } from './support.ts';
+import { eventually, tempDirFor } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import { startIngress } from './support.ts';
 
 const base = { method: 'GET', scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
 const get = (path: string): string => `GET ${path} HTTP/1.0\r\nHost: localhost\r\n\r\n`;
@@ -79,8 +79,7 @@ test('a forwarded answer that fails at the upstream is reset', async (t) => {
 });
 
 test('a cut answer over TLS is reset as well', async (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'ron-cut-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const directory = tempDirFor(t);
   const tls = { cert_file: join(directory, 'cert.pem'), key_file: join(directory, 'key.pem') };
   const args = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'];
   execFileSync('openssl', [...args, '-subj', '/CN=localhost', '-keyout', tls.key_file, '-out', tls.cert_file], {

@@ -8,7 +8,7 @@ import { Checker, MemoryKeySource, mint } from '@ron/auth';
 import { bytes, createIngress, json, route, type Ingress, type Route } from '@ron/ingress';
 import type { AccessCheck } from '@ron/proto';
 import { Metrics } from '@ron/telemetry';
-import { send } from './support.ts';
+import { send } from '@ron/testkit/service';
 
 const base = { scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
 const signal = new AbortController().signal;

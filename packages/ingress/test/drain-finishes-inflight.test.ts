@@ -4,7 +4,9 @@ import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
 import type { RouteAnswer } from '@ron/ingress';
 import { sched, WorkQueue } from '@ron/kernel';
-import { capability, eventually, rawAnswer, RawClient, startIngress, startService } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import { capability, rawAnswer, startIngress, startService } from './support.ts';
 
 const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
 

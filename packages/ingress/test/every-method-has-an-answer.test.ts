@@ -4,8 +4,9 @@ import { METHODS } from 'node:http';
 import { after, before, test } from 'node:test';
 import { Metrics } from '@ron/telemetry';
 import { Type } from '@ron/ingress';
+import { RawClient, send } from '@ron/testkit/service';
 import { createIngress, json, route, type Ingress, type Route } from '../src/index.ts';
-import { RawClient, send, startService, type TestService } from './support.ts';
+import { startService, type TestService } from './support.ts';
 
 const NAME = { params: Type.Object({ name: Type.String() }, { additionalProperties: false }) };
 const COMMON = { summary: 'A test.', scope: null, lane: 'inline', body: 'none' } as const;

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Metrics } from '@ron/telemetry';
 import { Type } from '@ron/ingress';
+import { type Reply, send, type SendInit } from '@ron/testkit/service';
 import { createIngress, json, route, type Ingress } from '../src/index.ts';
-import { send, type Reply, type SendInit } from './support.ts';
 
 const Body = Type.Object({ name: Type.String({ maxLength: 8 }) }, { additionalProperties: false });
 

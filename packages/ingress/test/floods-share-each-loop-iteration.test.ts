@@ -5,7 +5,9 @@ import type { Socket } from 'node:net';
 import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
 import type { RouteAnswer, RouteContext } from '@ron/ingress';
-import { eventually, RawClient, startIngress } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import { startIngress } from './support.ts';
 
 const STARTED_MAX = 32; // Twice the share of a pass: a flood begins in the middle of one.
 const FLOOD = '127.0.0.2';

@@ -4,7 +4,8 @@ import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { route } from '@ron/ingress';
 import type { AccessCheck } from '@ron/proto';
-import { send, startIngress } from './support.ts';
+import { send } from '@ron/testkit/service';
+import { startIngress } from './support.ts';
 
 const phase2 = {
   needsBody: true,

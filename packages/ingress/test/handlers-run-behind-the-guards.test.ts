@@ -8,7 +8,9 @@ import type { AccessCheck, AccessRequest } from '@ron/proto';
 import type { RouteAnswer, ByteSource, RamSource, Route } from '@ron/ingress';
 import { Deadline, RonError, WorkQueue } from '@ron/kernel';
 import { Type } from '@ron/ingress';
-import { eventually, RawClient, send, startIngress } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient, send } from '@ron/testkit/service';
+import { startIngress } from './support.ts';
 
 const base = { scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
 

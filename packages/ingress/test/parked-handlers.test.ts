@@ -5,7 +5,9 @@ import { json, route } from '@ron/ingress';
 import type { RouteAnswer, Route, RouteContext } from '@ron/ingress';
 import { sched, WorkQueue } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
-import { eventually, RawClient, send, startIngress } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient, send } from '@ron/testkit/service';
+import { startIngress } from './support.ts';
 
 const base = { method: 'GET', scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
 const quick = route({ ...base, path: '/quick', handler: () => json(200, {}) });

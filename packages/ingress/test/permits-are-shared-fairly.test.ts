@@ -6,7 +6,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { serviceSubject } from '@ron/auth';
-import { capability, eventually, RawClient, startService } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import { capability, startService } from './support.ts';
 import type { TestService } from './support.ts';
 
 const get = (path: string, more = ''): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n${more}\r\n`;

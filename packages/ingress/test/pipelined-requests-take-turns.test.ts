@@ -6,7 +6,9 @@ import type { RouteAnswer, RouteContext } from '@ron/ingress';
 import { sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
 import { Type } from '@ron/ingress';
-import { eventually, RawClient, startIngress } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import { startIngress } from './support.ts';
 import type { TestIngress } from './support.ts';
 
 const base = { scope: null, lane: 'inline', summary: 'For a test.' } as const;

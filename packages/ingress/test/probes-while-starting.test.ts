@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Metrics } from '@ron/telemetry';
 import { createIngress, StartingListener } from '@ron/ingress';
-import { eventually, RawClient, send } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient, send } from '@ron/testkit/service';
 
 const BIND = '127.0.0.1:0';
 

@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createIngress } from '@ron/ingress';
 import { Metrics } from '@ron/telemetry';
-import { capability, eventually, RawClient, send, startService } from './support.ts';
+import { capability, startService } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient, send } from '@ron/testkit/service';
 
 test('a soft gate degrades, and is hard for a probe of its lane', async () => {
   await using service = await startService();

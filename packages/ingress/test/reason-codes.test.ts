@@ -7,8 +7,7 @@ import { Metrics } from '@ron/telemetry';
 import { RonError } from '@ron/kernel';
 import type { ErrorCode } from '@ron/kernel';
 import { Type } from '@ron/ingress';
-import { metricIn, send } from './support.ts';
-import type { Reply } from './support.ts';
+import { metricIn, send, type Reply } from '@ron/testkit/service';
 
 const REASONS: ReasonsInit = {
   metric: 'edge_rejects_total',

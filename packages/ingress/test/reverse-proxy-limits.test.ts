@@ -8,7 +8,9 @@ import { test } from 'node:test';
 import { ReverseProxy, route } from '@ron/ingress';
 import type { AccessCheck } from '@ron/proto';
 import { listenUpstream, proxyBench, rawUpstream } from './proxy-bench.ts';
-import { eventually, metricIn, rawAnswer, RawClient, send, startIngress } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { metricIn, RawClient, send } from '@ron/testkit/service';
+import { rawAnswer, startIngress } from './support.ts';
 
 const MIB = 1024 * 1024;
 

@@ -9,7 +9,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { proxyBench, rawUpstream } from './proxy-bench.ts';
-import { eventually, metricIn, RawClient, send } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { metricIn, RawClient, send } from '@ron/testkit/service';
 
 const MIB = 1024 * 1024;
 

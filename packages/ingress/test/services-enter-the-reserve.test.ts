@@ -4,7 +4,9 @@ import { test } from 'node:test';
 import { serviceSubject } from '@ron/auth';
 import { json, route } from '@ron/ingress';
 import type { AccessCheck } from '@ron/proto';
-import { capability, eventually, RawClient, startIngress, startService } from './support.ts';
+import { capability, startIngress, startService } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
 import type { TestService } from './support.ts';
 
 const LIMITS = { max_inflight: 8, inflight_reserve: 2, inflight_per_ip_max: 3, request_deadline_ms: 60_000 };

@@ -1,65 +1,17 @@
 /** The example service as a real process: signals, drain under load, crashing tasks, reload. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import type { ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { after, before, describe, test } from 'node:test';
-import { capability, eventually, KEY_HEX, metricIn, send } from './support.ts';
+import { describe, test } from 'node:test';
+import { eventually, tempDirFor } from '@ron/testkit';
+import { send, ServiceProcess, StartError } from '@ron/testkit/service';
+import { capability, KEY_HEX } from './support.ts';
 
 const MAIN = new URL('./example/main.ts', import.meta.url).pathname;
 
-let directory = '';
-before(async () => void (directory = await mkdtemp(join(tmpdir(), 'ron-process-'))));
-after(() => rm(directory, { recursive: true, force: true }));
-
-class ServiceProcess implements AsyncDisposable {
-  readonly child: ChildProcess;
-  readonly log: Record<string, unknown>[] = [];
-  url = '';
-
-  constructor(flags: readonly string[]) {
-    this.child = spawn(process.execPath, [MAIN, `--notes.key_hex=${KEY_HEX}`, ...flags], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    createInterface(this.child.stderr!).on('line', (line) => {
-      try {
-        this.log.push(JSON.parse(line));
-      } catch {
-        this.log.push({ msg: line });
-      }
-    });
-  }
-
-  static async start(flags: readonly string[] = []): Promise<ServiceProcess> {
-    const service = new ServiceProcess(flags);
-    const [line] = (await once(createInterface(service.child.stdout!), 'line')) as [string];
-    service.url = JSON.parse(line).url;
-    return service;
-  }
-
-  logged(message: string): Record<string, unknown> | undefined {
-    return this.log.find((entry) => entry['msg'] === message);
-  }
-
-  async metric(series: string): Promise<number> {
-    return metricIn((await send(this.url, 'GET', '/metrics')).text, series);
-  }
-
-  async exit(): Promise<number | null> {
-    if (this.child.exitCode === null && this.child.signalCode === null) await once(this.child, 'exit');
-    return this.child.exitCode;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.child.kill('SIGKILL');
-    await this.exit();
-  }
-}
+const start = (flags: readonly string[] = []): Promise<ServiceProcess> =>
+  ServiceProcess.start({ main: MAIN, flags: [`--notes.key_hex=${KEY_HEX}`, ...flags] });
 
 const SLOW_DONE = 'http_requests_total{route="GET /slow/:ms",class="2xx"}';
 
@@ -92,7 +44,7 @@ async function load(url: string, path: string, connections: number): Promise<Map
 
 describe('SIGTERM under load', () => {
   test('finishes accepted requests, refuses the rest, resets none, and /readyz changes first', async () => {
-    await using service = await ServiceProcess.start(['--drain_deadline=5s', '--notes.workers=8', '--notes.queue=256']);
+    await using service = await start(['--drain_deadline=5s', '--notes.workers=8', '--notes.queue=256']);
     const long = send(service.url, 'GET', '/slow/3000');
     await eventually('it runs', async () => (await service.metric('http_requests_inflight')) === 1);
     const running = load(service.url, '/slow/40', 24);
@@ -112,7 +64,7 @@ describe('SIGTERM under load', () => {
   });
 
   test('aborts stragglers at the drain deadline and counts them', async () => {
-    await using service = await ServiceProcess.start(['--drain_deadline=1s']);
+    await using service = await start(['--drain_deadline=1s']);
     const stragglers = [send(service.url, 'GET', '/slow/20000'), send(service.url, 'GET', '/slow/20000')];
     await eventually('both run', async () => (await service.metric('http_requests_inflight')) === 2);
     const start_ms = performance.now();
@@ -130,7 +82,7 @@ describe('SIGTERM under load', () => {
   });
 
   test('a second signal aborts at once', async () => {
-    await using service = await ServiceProcess.start(['--drain_deadline=5s']);
+    await using service = await start(['--drain_deadline=5s']);
     const straggler = send(service.url, 'GET', '/slow/20000').catch((error: NodeJS.ErrnoException) => error.code);
     await eventually('it runs', async () => (await service.metric('http_requests_inflight')) === 1);
     service.child.kill('SIGTERM');
@@ -145,7 +97,7 @@ describe('SIGTERM under load', () => {
 
 describe('supervision', () => {
   test('a crashing task restarts with growing pauses; if it flaps, the process ends with a dedicated exit code', async () => {
-    await using service = await ServiceProcess.start();
+    await using service = await start();
     const pauses: number[] = [];
     for (let crash = 1; crash <= 6; crash += 1) {
       await eventually('it runs', async () => (await service.metric('tasks_spawned_total{kind="ticker"}')) === crash);
@@ -168,12 +120,12 @@ describe('supervision', () => {
 });
 
 describe('SIGHUP', () => {
-  test('applies a new configuration; an invalid one is refused, reported, and changes nothing', async () => {
-    const file = join(directory, 'notes.toml');
+  test('applies a new configuration; an invalid one is refused, reported, and changes nothing', async (t) => {
+    const file = join(tempDirFor(t), 'notes.toml');
     const greeting = async (service: ServiceProcess): Promise<string> =>
       JSON.parse((await send(service.url, 'GET', '/greeting')).text).greeting;
     await writeFile(file, '[notes]\ngreeting = "one"\n');
-    await using service = await ServiceProcess.start([`--config=${file}`]);
+    await using service = await start([`--config=${file}`]);
     assert.equal(await greeting(service), 'one');
 
     await writeFile(file, '[notes]\ngreeting = "two"\n');
@@ -194,9 +146,14 @@ describe('SIGHUP', () => {
 });
 
 test('an invalid configuration is refused at the start, with all errors', async () => {
-  const service = new ServiceProcess(['--server.max_inflght=3', '--read_timeout=fast', '--max_conns=0']);
-  assert.equal(await service.exit(), 78);
-  const text = service.log.map((entry) => entry['msg']).join('\n');
+  const started = start(['--server.max_inflght=3', '--read_timeout=fast', '--max_conns=0']);
+  const error = await started.then(
+    () => assert.fail('it started'),
+    (thrown: unknown) => thrown,
+  );
+  assert.ok(error instanceof StartError);
+  assert.equal(error.status, 78);
+  const text = error.log.map((entry) => entry['msg']).join('\n');
   assert.match(text, /3 configuration problems/);
   assert.match(text, /server\.max_inflght.*server\.max_inflight/);
   assert.match(text, /read_timeout.*a duration/);

@@ -17,7 +17,8 @@ import {
 import { Metrics } from '@ron/telemetry';
 import { RonError } from '@ron/kernel';
 import { Type } from '@ron/ingress';
-import { eventually, metricIn, RawClient } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { metricIn, RawClient } from '@ron/testkit/service';
 
 const MIB = 1024 * 1024;
 const SMALL = 'in memory';

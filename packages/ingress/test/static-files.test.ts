@@ -5,8 +5,8 @@ import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { createIngress, StaticFiles } from '@ron/ingress';
 import type { Ingress } from '@ron/ingress';
 import { Metrics } from '@ron/telemetry';
-import { RawClient, send } from './support.ts';
-import type { Reply } from './support.ts';
+import { RawClient, send } from '@ron/testkit/service';
+import type { Reply } from '@ron/testkit/service';
 
 const SCRIPT = 'export const answer = 42; // a line that repeats itself\n'.repeat(100);
 const PIXEL = Buffer.from('89504e470d0a1a0a', 'hex');

@@ -4,7 +4,9 @@ import { test } from 'node:test';
 import { bytes, events, json, route, stream } from '@ron/ingress';
 import type { RouteAnswer, Route, RouteContext, ServerSentEvent } from '@ron/ingress';
 import { RonError, Watch } from '@ron/kernel';
-import { eventually, rawAnswer, RawClient, send, startIngress } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient, send } from '@ron/testkit/service';
+import { rawAnswer, startIngress } from './support.ts';
 
 const base = { method: 'GET', scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
 const get = (path: string, method = 'GET'): string => `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;

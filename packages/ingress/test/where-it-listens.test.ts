@@ -14,7 +14,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { createIngress, json, route } from '@ron/ingress';
 import type { IngressConfig, Ingress, Route } from '@ron/ingress';
 import { Metrics } from '@ron/telemetry';
-import { eventually, RawClient, startService } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import { startService } from './support.ts';
 
 let directory = '';
 before(async () => void (directory = await mkdtemp(join(tmpdir(), 'ron-ingress-'))));

@@ -1,14 +1,12 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { tempDirFor } from '@ron/testkit';
 import { tryLock } from './file-lock.ts';
 
 test('one holder at a time, in this process and in others, and a leftover file locks nothing', (t) => {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-lock-'));
-  t.after(() => rmSync(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   const path = join(dir, 'lock');
   const module = JSON.stringify(new URL('./file-lock.ts', import.meta.url).href);
   const script = `import { tryLock } from ${module}; process.exit(tryLock(${JSON.stringify(path)}) === undefined ? 3 : 4)`;

@@ -1,15 +1,14 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
+import { tempDirFor } from '@ron/testkit';
 import { realFileSystem } from './file-system.ts';
 
 test('a path that is not a regular file is refused at once: a pipe without a writer, a directory, a device', async (t) => {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-file-system-'));
-  t.after(() => rm(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   const pipe = join(dir, 'pipe');
   execFileSync('mkfifo', [pipe]);
   for (const path of [pipe, dir, '/dev/null']) {

@@ -1,14 +1,13 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { tempDirFor } from '@ron/testkit';
 import { makeDirectory } from './make-directory.ts';
 
 test('a directory is created with its parents, repeatedly and concurrently', async (t) => {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-kernel-'));
-  t.after(() => rm(dir, { recursive: true, force: true }));
+  const dir = tempDirFor(t);
   const path = join(dir, 'a', 'b', 'c');
   await Promise.all([makeDirectory(path), makeDirectory(path), makeDirectory(join(path, 'd'))]);
   await makeDirectory(path);

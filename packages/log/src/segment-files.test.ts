@@ -1,17 +1,14 @@
 /** Reads from the page cache, with more segments than may be open. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { test } from 'node:test';
+import { tempDirFor } from '@ron/testkit';
 import { realFileSystem } from './file-system.ts';
 import { SegmentFiles } from './segment-files.ts';
 
 const isLinux = process.platform === 'linux';
 
 test('a segment that is read without waiting is not the one that is closed when too many are open', async (t) => {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-segments-'));
-  t.after(() => rmSync(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   const files = new SegmentFiles(realFileSystem, dir);
   const into = Buffer.alloc(1);
   for (let segment = 1; segment <= 135; segment++) {

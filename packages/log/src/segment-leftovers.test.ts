@@ -1,9 +1,9 @@
 /** Two files with one segment number: no valid record is lost, and no operator is needed. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { test } from 'node:test';
+import { tempDirFor } from '@ron/testkit';
 import { DiskGate, gatedFileSystem } from './disk-gate.ts';
 import { realFileSystem, type FileSystem } from './file-system.ts';
 import type { Position, RecordHead } from './record.ts';
@@ -99,8 +99,7 @@ test('an empty file with a unique number is removed unless it is the last', asyn
 });
 
 test('a number is not reused after a late create, in this process or the next', async (t) => {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-late-'));
-  t.after(() => rmSync(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   let hang: Promise<void> | undefined;
   const created: string[] = [];
   const slow: FileSystem = Object.assign(Object.create(realFileSystem) as FileSystem, {

@@ -1,9 +1,9 @@
 /** No read returns a damaged record: neither its payload nor its meta. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { tempDirFor } from '@ron/testkit';
 import { HEADER_BYTES } from './record.ts';
 import { SegmentLog } from './segment-log.ts';
 
@@ -16,8 +16,7 @@ for (const [part, at] of [
   ['meta', HEADER_BYTES + PAYLOAD.length + 3],
 ] as const) {
   test(`a flipped bit in the ${part} makes a record unreadable, unless the caller verifies it`, async (t) => {
-    const dir = mkdtempSync(join(tmpdir(), 'ron-verified-'));
-    t.after(() => rmSync(dir, { recursive: true }));
+    const dir = tempDirFor(t);
     const log = await SegmentLog.open({ dir, signal });
     const record = { type: 1, id: new Uint8Array(32).fill(1), payload: PAYLOAD, meta: META };
     const [place] = await log.append([record], signal);

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, openSync, readFileSync } from 'node:fs';
 import { Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { test, type TestContext } from 'node:test';
+import { tempDirFor } from '@ron/testkit';
 import { LogSink } from './log-sink.ts';
 import { realSched } from '@ron/kernel';
 import { VirtualSched } from '@ron/kernel/testing';
@@ -319,8 +319,7 @@ test('a stalled reader of a socket neither blocks the event loop nor fills the m
 });
 
 test('a stalled reader of a named pipe neither blocks the event loop nor fills the memory', within, async (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'ron-log-'));
-  t.after(() => rmSync(directory, { recursive: true }));
+  const directory = tempDirFor(t);
   const path = join(directory, 'log');
   execFileSync('mkfifo', [path]);
   // Opened for both, so that neither this nor the open of the writer waits for the other side.
@@ -336,8 +335,7 @@ test('a stalled reader of a named pipe neither blocks the event loop nor fills t
 });
 
 test('a descriptor that other processes share stays blocking for them', async (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'ron-log-'));
-  t.after(() => rmSync(directory, { recursive: true }));
+  const directory = tempDirFor(t);
   const path = join(directory, 'log');
   execFileSync('mkfifo', [path]);
   const shared = openSync(path, 'r+');

@@ -1,13 +1,12 @@
 /** Go's own `sumdb/note` and `sumdb/tlog` read our checkpoints, tiles, bundles and proofs. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { copyLog, dirSource, KeyType, TransparencyLog } from '@ron/tlog';
 import { memorySigner } from '@ron/tlog/testing';
+import { tempDirFor } from '@ron/testkit';
 
 const ORIGIN = 'example.com/audit';
 const { signal } = new AbortController();
@@ -25,8 +24,7 @@ const asBase64 = (hashes: readonly Uint8Array[]): string[] =>
   hashes.map((hash) => Buffer.from(hash).toString('base64'));
 
 test('Go accepts checkpoints, tiles, bundles and proofs', { skip: MISSING }, async (t) => {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-go-'));
-  t.after(() => rmSync(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   const checker = join(dir, 'check');
   const main = fileURLToPath(new URL('go-check/main.go', import.meta.url));
   const env = { ...process.env, ...GO, GOCACHE: process.env['GOCACHE'] ?? join(dir, 'cache') };

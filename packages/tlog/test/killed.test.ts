@@ -3,10 +3,8 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { createPrivateKey, generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { test } from 'node:test';
+import { tempDirFor } from '@ron/testkit';
 import { dirSource, noteSigner, TransparencyLog, verifyLog, type NoteSigner } from '@ron/tlog';
 
 const ORIGIN = 'example.com/audit';
@@ -51,8 +49,7 @@ async function killAfter(dir: string, lines: number): Promise<{ size: number; si
 }
 
 test('repeated kill -9 loses no acknowledged entry', async (t) => {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-killed-'));
-  t.after(() => rmSync(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   const signer = signerWith(createPrivateKey(privateKey.export({ format: 'pem', type: 'pkcs8' })));
   for (const lines of [1, 9, 20]) {
     const acknowledged = await killAfter(dir, lines);
@@ -69,8 +66,7 @@ test('repeated kill -9 loses no acknowledged entry', async (t) => {
 });
 
 test('a growing log can be audited', async (t) => {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-audited-'));
-  t.after(() => rmSync(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   await using log = await TransparencyLog.open({ dir, origin: ORIGIN, signers: [signerWith(privateKey)], signal });
   const grow = async (): Promise<void> => {
     for (let round = 0; round < 60; round++) {

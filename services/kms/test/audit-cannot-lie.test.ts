@@ -2,10 +2,13 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
 import { decodeCheckpoint, leafHash, parseNote, urlSource, verifyInclusion, verifyLog } from '@ron/tlog';
+import { eventually, tempDir } from '@ron/testkit';
+import { assertRefusal } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
 import { FaultyBackend } from './faulty-backend.ts';
-import { assertRefusal, B3, eventually, NEVER, path, startService, tempDir, type TestKms } from './support.ts';
+import { B3, path, startService, type TestKms } from './support.ts';
 
 interface Proof {
   log_index: number;
@@ -41,7 +44,7 @@ const sign = (kms: TestKms, kid: string, more: object = {}) => kms.post('/sign',
 test('every operation has an entry with actor, operation and result, and no secret', async () => {
   await using kms = await startService();
   const kid = await kms.create('ed25519');
-  const signed = (await sign(kms, kid, { op_id: 'op-7' })).body;
+  const signed = (await sign(kms, kid, { op_id: 'op-7' })).json;
   await kms.post('/verify', { kid, payload_b3: B3.replace('a', 'b'), sigs: signed.sigs });
   await kms.post(`/keys/${path(kid)}/rotate`, {});
   assertRefusal(await sign(kms, kid), 409, 'conflict');
@@ -89,7 +92,7 @@ test('every refused or failed operation has an entry, for every cause', async ()
   const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.keys_max=5'] });
   const kid = await kms.create('ed25519');
-  const { sigs } = (await sign(kms, kid, { op_id: 'used' })).body;
+  const { sigs } = (await sign(kms, kid, { op_id: 'used' })).json;
   const wrapping = await kms.create('x-wing');
   const gone = kid.replace(/[0-9a-f-]{36}/, '00000000-0000-4000-8000-000000000000');
   const zoo = await kms.allow({ caveats: ['tenant = zoo'] });
@@ -151,7 +154,7 @@ test('a signature with its proof; later proofs; tiles over HTTP; a full audit fr
   const kid = await kms.create('ed25519');
   const signed = await sign(kms, kid, { wait: 'checkpoint' });
   assert.equal(signed.status, 200, signed.text);
-  const entry = assertProven(signed.body.proof);
+  const entry = assertProven(signed.json.proof);
   assert.deepEqual([entry['op'], entry['kid']], ['sign', kid]);
   const replies = await Promise.all(Array.from({ length: 600 }, () => sign(kms, kid)));
   // A slow machine may refuse some. Every signature is in the log, and a checkpoint covers it.
@@ -162,9 +165,9 @@ test('a signature with its proof; later proofs; tiles over HTTP; a full audit fr
   assert.equal(await kms.metric('audit_dropped_total'), 0);
   const last = 1 + done.length;
   await eventually('a checkpoint covers them', async () => (await kms.get(`/audit/proof/${last}`)).status === 200);
-  assertProven((await kms.get('/audit/proof/200')).body);
+  assertProven((await kms.get('/audit/proof/200')).json);
   assertRefusal(await kms.get('/audit/proof/100000'), 404, 'not_found');
-  const { vkeys, origin } = (await kms.get('/audit/keys')).body;
+  const { vkeys, origin } = (await kms.get('/audit/keys')).json;
   assert.equal(vkeys.length, 2);
   const headers = await kms.allow({ scopes: ['kms:read'] });
   await using source = urlSource(`${kms.url}/v1/kms/audit`, { headers });
@@ -182,7 +185,7 @@ test('a signature with its proof; later proofs; tiles over HTTP; a full audit fr
   ]) {
     assert.ok([400, 404].includes((await kms.get(bad)).status), bad);
   }
-  const consistency = (await kms.get(`/audit/consistency/1/${audit.checkpoint.size}`)).body;
+  const consistency = (await kms.get(`/audit/consistency/1/${audit.checkpoint.size}`)).json;
   assert.ok(Array.isArray(consistency.path_b64));
 });
 
@@ -201,14 +204,14 @@ test('continue: signing proceeds while the log cannot be written; later a gap re
   const kid = await kms.create('ed25519');
   disk.fail('audit/entries', 'ENOSPC');
   const signed = await sign(kms, kid);
-  assert.deepEqual([signed.status, signed.body.log_index], [200, undefined], signed.text);
+  assert.deepEqual([signed.status, signed.json.log_index], [200, undefined], signed.text);
   assert.ok((await kms.metric('audit_dropped_total')) >= 1);
   const ready = await kms.send('GET', '/readyz');
   assert.equal(ready.status, 503);
   assert.match(ready.text, /audit/);
   disk.mend();
   // On a slow disk one more request may proceed without an index.
-  await eventually('entries have indexes again', async () => (await sign(kms, kid)).body.log_index > 0);
+  await eventually('entries have indexes again', async () => (await sign(kms, kid)).json.log_index > 0);
   const gap = (await entries(kms)).find(({ op }) => op === 'gap')!;
   assert.deepEqual([gap['count'], typeof gap['from'], typeof gap['to']], [1, 'number', 'number']);
   await eventually('it is ready again', async () => (await kms.send('GET', '/readyz')).status === 200);
@@ -238,7 +241,7 @@ test('a full disk at the start: kms verifies and signs, is not ready, and the lo
   disk.fail('anchor', 'ENOSPC');
   await using kms = await startService({ dir, fs: disk });
   const signed = await sign(kms, kid);
-  assert.deepEqual([signed.status, signed.body.log_index], [200, undefined], signed.text);
+  assert.deepEqual([signed.status, signed.json.log_index], [200, undefined], signed.text);
   assert.equal((await kms.send('GET', '/readyz')).status, 503);
   disk.mend();
   await eventually('it is ready again', async () => (await kms.send('GET', '/readyz')).status === 200);

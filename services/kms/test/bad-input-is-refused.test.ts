@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { assertRefusal, B3, path, startService, type TestKms } from './support.ts';
+import { assertRefusal } from '@ron/testkit/service';
+import { B3, path, startService, type TestKms } from './support.ts';
 
 const UUID = '0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
 
@@ -13,7 +14,7 @@ describe('bad input', () => {
   before(async () => {
     kms = await startService();
     kid = await kms.create('hybrid');
-    sigs = (await kms.post('/sign', { kid, payload_b3: B3 })).body.sigs;
+    sigs = (await kms.post('/sign', { kid, payload_b3: B3 })).json.sigs;
   });
   after(() => kms[Symbol.asyncDispose]());
 
@@ -22,7 +23,7 @@ describe('bad input', () => {
     const refused = await kms.post('/keys', { ...make, colour: 'red' });
     assertRefusal(refused, 400, 'validation');
     assert.match(refused.text, /colour/);
-    assert.match((await kms.post('/keys', { ...make, alg: 'rsa' })).body.detail, /"ed25519" or .*"hybrid"/);
+    assert.match((await kms.post('/keys', { ...make, alg: 'rsa' })).json.detail, /"ed25519" or .*"hybrid"/);
     const bad: [string, unknown][] = [
       ['/keys', { ...make, alg: undefined }],
       ['/keys', { ...make, alg: 'rsa' }],
@@ -132,16 +133,16 @@ describe('bad input', () => {
     assertRefusal(await ask([{ ...ed, alg: 'rsa' }]), 400, 'validation');
     assertRefusal(await ask([ed, ed]), 400, 'validation');
     const swapped = await ask([{ ...ed, signature_b64: pq.signature_b64 }, pq]);
-    assert.deepEqual([swapped.status, swapped.body.ok], [200, false]);
+    assert.deepEqual([swapped.status, swapped.json.ok], [200, false]);
     const empty = await ask([{ ...ed, signature_b64: '' }, pq]);
-    assert.deepEqual([empty.status, empty.body.ok], [200, false]);
+    assert.deepEqual([empty.status, empty.json.ok], [200, false]);
   });
 
   test('signatures of several versions are refused', async () => {
     const first = await kms.create('hybrid');
-    const old = (await kms.post('/sign', { kid: first, payload_b3: B3 })).body.sigs;
-    const { kid: second } = (await kms.post(`/keys/${path(first)}/rotate`, {})).body;
-    const now = (await kms.post('/sign', { kid: second, payload_b3: B3 })).body.sigs;
+    const old = (await kms.post('/sign', { kid: first, payload_b3: B3 })).json.sigs;
+    const { kid: second } = (await kms.post(`/keys/${path(first)}/rotate`, {})).json;
+    const now = (await kms.post('/sign', { kid: second, payload_b3: B3 })).json.sigs;
     assertRefusal(
       await kms.post('/verify', { kid: second, payload_b3: B3, sigs: [old[0], now[1]] }),
       400,
@@ -153,7 +154,7 @@ describe('bad input', () => {
       { ...old[1], kid: second },
     ];
     const relabelled = await kms.post('/verify', { kid: second, payload_b3: B3, sigs: renamed });
-    assert.deepEqual([relabelled.status, relabelled.body.ok], [200, false]);
+    assert.deepEqual([relabelled.status, relabelled.json.ok], [200, false]);
   });
 
   test('a key supports its own use only', async () => {
@@ -167,7 +168,7 @@ describe('bad input', () => {
     assertRefusal(await kms.post('/wrap', { kid: signing, plaintext_key_b64: 'YQ==' }), 400, 'validation');
     assertRefusal(await kms.post('/derive', { kid: wrapping, label: 'a' }), 400, 'validation');
     assertRefusal(await kms.post('/keys', { tenant: 'acme', purpose: 'raw', alg: 'aes-256-gcm' }), 400, 'validation');
-    const { wrapped_b64 } = (await kms.post('/datakey', { kid: wrapping })).body;
+    const { wrapped_b64 } = (await kms.post('/datakey', { kid: wrapping })).json;
     const broken = Buffer.from(wrapped_b64, 'base64');
     broken[broken.length - 1]! ^= 1;
     assertRefusal(

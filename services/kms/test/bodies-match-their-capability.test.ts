@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { blake3 } from '@napi-rs/blake-hash';
-import { AMNESIA, assertRefusal, B3, startService, type Reply, type TestKms } from './support.ts';
+import { assertRefusal, type Reply } from '@ron/testkit/service';
+import { AMNESIA, B3, startService, type TestKms } from './support.ts';
 
 const boundTo = (bytes: Uint8Array | string): string => `body = b3:${blake3(Buffer.from(bytes)).toString('hex')}`;
 
@@ -19,8 +20,8 @@ describe('body caveats in kms', () => {
     return await service.send('POST', '/v1/kms/keys', { body, headers });
   };
   const purposes = async (): Promise<string[]> => {
-    const { body } = await service.get('/keys?tenant=acme');
-    return (body.keys as { kid: string }[]).map(({ kid }) => kid.split('/')[1]!);
+    const { json } = await service.get('/keys?tenant=acme');
+    return (json.keys as { kid: string }[]).map(({ kid }) => kid.split('/')[1]!);
   };
 
   test('the right body creates a key, another one is refused and creates none', async () => {

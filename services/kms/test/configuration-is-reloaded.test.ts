@@ -3,11 +3,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createLog, Metrics } from '@ron/telemetry';
 import { loadConfig } from '@ron/config';
-import { Watch } from '@ron/kernel';
+import { Watch, NEVER } from '@ron/kernel';
 import { schema, startKms, type Kms } from '@ron/kms';
 import { mint } from '@ron/auth';
 import { scopesOf } from '@ron/proto';
-import { B3, eventually, NEVER, send, type Reply } from './support.ts';
+import { B3 } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { send, type Reply } from '@ron/testkit/service';
 import { FaultyBackend } from './faulty-backend.ts';
 
 const load = (...flags: string[]) => loadConfig({ schema, flags: ['--amnesia.enabled=true', ...flags] });
@@ -36,8 +38,8 @@ test('a configuration that is published during the start is applied', async () =
   source.watch.set(load('--kms.verify_ttl=1ms'));
   await using kms = await starting;
   const post = await poster(kms);
-  const { kid } = (await post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).body;
-  const { sigs } = (await post('/sign', { kid, payload_b3: B3 })).body;
+  const { kid } = (await post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).json;
+  const { sigs } = (await post('/sign', { kid, payload_b3: B3 })).json;
   backend.isUnavailable = true;
   await eventually(
     'the published time to live counts',
@@ -58,14 +60,14 @@ test('a reloaded configuration applies to the next request', async () => {
     env: {},
   });
   const post = await poster(kms);
-  const { kid } = (await post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).body;
+  const { kid } = (await post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).json;
   backend.isHanging = true;
   watch.set(load('--kms.sign_deadline=50ms', '--kms.verify_ttl=1ms', '--kms.keep_interval=10ms'));
   const began_ms = performance.now();
   assert.equal((await post('/sign', { kid, payload_b3: B3 })).status, 504);
   assert.ok(performance.now() - began_ms < 1500, 'the shorter deadline applies');
   backend.isHanging = false;
-  const { sigs } = (await post('/sign', { kid, payload_b3: B3 })).body;
+  const { sigs } = (await post('/sign', { kid, payload_b3: B3 })).json;
   backend.isUnavailable = true;
   await eventually(
     'the cached keys expire immediately',

@@ -4,7 +4,9 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import { FaultyBackend } from './faulty-backend.ts';
-import { assertRefusal, B3, eventually, startService, type Reply } from './support.ts';
+import { assertRefusal, type Reply } from '@ron/testkit/service';
+import { B3, startService } from './support.ts';
+import { eventually } from '@ron/testkit';
 
 test('600 concurrent signatures: some are refused with Retry-After, all get a response, and refusals are counted', async () => {
   const backend = new FaultyBackend();

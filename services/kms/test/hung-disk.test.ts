@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { FaultyDisk } from './faulty-disk.ts';
-import { assertRefusal, B3, eventually, startService } from './support.ts';
+import { assertRefusal } from '@ron/testkit/service';
+import { B3, startService } from './support.ts';
+import { eventually } from '@ron/testkit';
 
 test('operations that write a file end at their deadline while the disk hangs', async () => {
   const disk = new FaultyDisk();

@@ -14,7 +14,7 @@ interface Operation {
 
 test('every operation responds as documented and names its required scope', async () => {
   await using kms = await startService({ flags: [...AMNESIA, '--kms.delete_wait=1ms'] });
-  const { paths } = (await kms.send('GET', '/openapi.json')).body as {
+  const { paths } = (await kms.send('GET', '/openapi.json')).json as {
     paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
   };
   const all = await kms.allow();
@@ -30,9 +30,9 @@ test('every operation responds as documented and names its required scope', asyn
     const schema = operation.responses[String(status)]?.content?.['application/json']?.schema;
     const isJson = reply.headers['content-type']?.startsWith('application/json') === true;
     assert.equal(schema !== undefined, isJson, `${template}: exactly the JSON responses have a schema`);
-    if (schema !== undefined) assert.ok(Schema.Check(schema as never, reply.body), `${template}: ${reply.text}`);
+    if (schema !== undefined) assert.ok(Schema.Check(schema as never, reply.json), `${template}: ${reply.text}`);
     answered.add(`${method} /v1/kms${template}`);
-    return reply.body;
+    return reply.json;
   };
   const { kid } = await check('POST', '/keys', '/keys', 201, { tenant: 'acme', purpose: 'docs', alg: 'hybrid' });
   const signed = await check('POST', '/sign', '/sign', 200, { kid, payload_b3: B3, wait: 'checkpoint' });
@@ -45,7 +45,7 @@ test('every operation responds as documented and names its required scope', asyn
   await check('GET', '/keys', '/keys?tenant=acme', 200);
   await check('GET', '/keys/{kid}', `/keys/${path(kid)}`, 200);
   await check('GET', '/attestation', '/attestation', 200);
-  const ed = (await kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).body.public;
+  const ed = (await kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).json.public;
   await check('POST', '/keys/import', '/keys/import', 201, {
     tenant: 'acme',
     purpose: 'raw',

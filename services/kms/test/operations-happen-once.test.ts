@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { tempDir } from '@ron/testkit';
+import { assertRefusal } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
-import { assertRefusal, B3, path, startService, tempDir, type TestKms } from './support.ts';
+import { B3, path, startService, type TestKms } from './support.ts';
 
 const make = (kms: TestKms, op_id: string, alg = 'ed25519') =>
   kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg, op_id });
@@ -11,34 +13,34 @@ const make = (kms: TestKms, op_id: string, alg = 'ed25519') =>
 test('the same id and request get the same answer; another request is refused; ids are separate per tenant', async () => {
   await using kms = await startService();
   const first = await make(kms, 'make-1');
-  assert.equal((await make(kms, 'make-1')).body.kid, first.body.kid);
+  assert.equal((await make(kms, 'make-1')).json.kid, first.json.kid);
   assertRefusal(await make(kms, 'make-1', 'hybrid'), 409, 'conflict');
   const elsewhere = await kms.post('/keys', { tenant: 'zoo', purpose: 'docs', alg: 'ed25519', op_id: 'make-1' });
-  assert.notEqual(elsewhere.body.kid, first.body.kid);
-  const { kid } = first.body;
+  assert.notEqual(elsewhere.json.kid, first.json.kid);
+  const { kid } = first.json;
   const rotated = await kms.post(`/keys/${path(kid)}/rotate`, { op_id: 'rotate-1' });
   const again = await kms.post(`/keys/${path(kid)}/rotate`, { op_id: 'rotate-1' });
-  assert.deepEqual(again.body, rotated.body);
-  assert.deepEqual((await kms.get(`/keys/${path(kid)}`)).body.versions, ['#v1', '#v2']);
-  const ask = { kid: rotated.body.kid, payload_b3: B3, op_id: 'sign-1' };
+  assert.deepEqual(again.json, rotated.json);
+  assert.deepEqual((await kms.get(`/keys/${path(kid)}`)).json.versions, ['#v1', '#v2']);
+  const ask = { kid: rotated.json.kid, payload_b3: B3, op_id: 'sign-1' };
   const signed = await kms.post('/sign', ask);
-  assert.deepEqual((await kms.post('/sign', ask)).body, signed.body);
+  assert.deepEqual((await kms.post('/sign', ask)).json, signed.json);
   assertRefusal(await kms.post('/sign', { ...ask, payload_b3: B3.replace('a', 'b') }), 409, 'conflict');
-  const batch = await kms.post('/sign', { items: [{ ...ask }, { kid: rotated.body.kid, payload_b3: B3 }] });
-  assert.deepEqual(batch.body.items[0], signed.body);
-  assert.notEqual(batch.body.items[1].log_index, signed.body.log_index);
+  const batch = await kms.post('/sign', { items: [{ ...ask }, { kid: rotated.json.kid, payload_b3: B3 }] });
+  assert.deepEqual(batch.json.items[0], signed.json);
+  assert.notEqual(batch.json.items[1].log_index, signed.json.log_index);
 });
 
 test('concurrent requests with one id run once', async () => {
   await using kms = await startService();
   const replies = await Promise.all(Array.from({ length: 20 }, () => make(kms, 'at-once')));
-  assert.equal(new Set(replies.map(({ body }) => body.kid)).size, 1);
-  assert.equal((await kms.get('/keys?tenant=acme')).body.keys.length, 1);
+  assert.equal(new Set(replies.map(({ json }) => json.kid)).size, 1);
+  assert.equal((await kms.get('/keys?tenant=acme')).json.keys.length, 1);
 });
 
 test('a failed operation may be retried with its id', async () => {
   await using kms = await startService();
-  const { kid } = (await make(kms, 'a')).body;
+  const { kid } = (await make(kms, 'a')).json;
   const v2 = kid.replace('#v1', '#v2');
   assertRefusal(await kms.post('/sign', { kid: v2, payload_b3: B3, op_id: 'later' }), 404, 'not_found');
   await kms.post(`/keys/${path(kid)}/rotate`, {});
@@ -52,13 +54,13 @@ test('an id survives a restart, even if the process died before it responded', a
   let signed: unknown;
   {
     await using kms = await startService({ dir });
-    kid = (await make(kms, 'first')).body.kid;
-    signed = (await kms.post('/sign', { kid, payload_b3: B3, op_id: 'sign' })).body;
+    kid = (await make(kms, 'first')).json.kid;
+    signed = (await kms.post('/sign', { kid, payload_b3: B3, op_id: 'sign' })).json;
   }
   {
     await using kms = await startService({ dir });
-    assert.equal((await make(kms, 'first')).body.kid, kid);
-    assert.deepEqual((await kms.post('/sign', { kid, payload_b3: B3, op_id: 'sign' })).body, signed);
+    assert.equal((await make(kms, 'first')).json.kid, kid);
+    assert.deepEqual((await kms.post('/sign', { kid, payload_b3: B3, op_id: 'sign' })).json, signed);
     assertRefusal(await make(kms, 'first', 'hybrid'), 409, 'conflict');
   }
   // The key is stored before the answer: a process that dies in between leaves the key without the answer.
@@ -69,12 +71,12 @@ test('an id survives a restart, even if the process died before it responded', a
     assertRefusal(await make(kms, 'second'), 503, 'not_ready');
   }
   await using kms = await startService({ dir });
-  const { keys } = (await kms.get('/keys?tenant=acme')).body;
+  const { keys } = (await kms.get('/keys?tenant=acme')).json;
   assert.equal(keys.length, 2);
-  const again = (await make(kms, 'second')).body.kid;
+  const again = (await make(kms, 'second')).json.kid;
   assert.ok(again !== kid && keys.some((each: { kid: string }) => each.kid === again));
   assertRefusal(await make(kms, 'second', 'hybrid'), 409, 'conflict');
-  assert.equal((await kms.get('/keys?tenant=acme')).body.keys.length, 2);
+  assert.equal((await kms.get('/keys?tenant=acme')).json.keys.length, 2);
 });
 
 test('ids are bounded, and one tenant cannot take them all', async () => {

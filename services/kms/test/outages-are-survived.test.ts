@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { missing, RemoteHsm, TEST_TOOLS } from '@ron/custody/testing';
 import { FaultyBackend } from './faulty-backend.ts';
-import { assertRefusal, B3, eventually, KEK, startService, type Reply } from './support.ts';
+import { assertRefusal, type Reply } from '@ron/testkit/service';
+import { B3, KEK, startService } from './support.ts';
+import { eventually } from '@ron/testkit';
 
 test('signers that are killed under load restart, no request hangs, and readiness is unaffected', async () => {
   const backend = new FaultyBackend();
@@ -40,25 +42,25 @@ test('backend unavailable: signing is 503 with Retry-After, verification continu
   const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.keep_interval=20ms'] });
   const kid = await kms.create('ed25519');
-  const { sigs } = (await kms.post('/sign', { kid, payload_b3: B3 })).body;
+  const { sigs } = (await kms.post('/sign', { kid, payload_b3: B3 })).json;
   const check = { kid, payload_b3: B3, sigs };
-  assert.equal((await kms.post('/verify', check)).body.cache_age_ms, undefined);
+  assert.equal((await kms.post('/verify', check)).json.cache_age_ms, undefined);
   backend.isUnavailable = true;
   const began_ms = performance.now();
   assertRefusal(await kms.post('/sign', { kid, payload_b3: B3 }), 503, 'not_ready');
   assertRefusal(await kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' }), 503, 'not_ready');
   assert.ok(performance.now() - began_ms < 2000);
-  await eventually('the cache age is reported', async () => (await kms.post('/verify', check)).body.cache_age_ms > 0);
+  await eventually('the cache age is reported', async () => (await kms.post('/verify', check)).json.cache_age_ms > 0);
   const verified = await kms.post('/verify', check);
-  assert.deepEqual([verified.status, verified.body.ok], [200, true], verified.text);
+  assert.deepEqual([verified.status, verified.json.ok], [200, true], verified.text);
   const ready = await kms.send('GET', '/readyz');
   assert.equal(ready.status, 200);
-  assert.deepEqual(ready.body.degraded, ['backend']);
+  assert.deepEqual(ready.json.degraded, ['backend']);
   assert.equal((await kms.send('GET', '/readyz?lane=sign')).status, 503);
   assert.ok((await kms.metric('verify_cache_age_ms')) > 0);
   backend.isUnavailable = false;
   await eventually('it signs again', async () => (await kms.post('/sign', { kid, payload_b3: B3 })).status === 200);
-  await eventually('nothing is degraded', async () => (await kms.send('GET', '/readyz')).body.degraded.length === 0);
+  await eventually('nothing is degraded', async () => (await kms.send('GET', '/readyz')).json.degraded.length === 0);
   assert.ok(backend.probes > 0);
 });
 
@@ -67,9 +69,9 @@ test('after verify_ttl verification of backend keys is refused; imported keys st
   await using kms = await startService({ backend, flags: ['--kms.keep_interval=10ms', '--kms.verify_ttl=50ms'] });
   const kid = await kms.create('ed25519', { purpose: 'raw' });
   const message_b64 = 'YWJj';
-  const { sigs } = (await kms.post('/sign', { kid, message_b64 })).body;
-  const { pubkey_b64 } = (await kms.get(`/keys/${encodeURIComponent(kid)}`)).body.public;
-  const imported = (await kms.post('/keys/import', { tenant: 'acme', purpose: 'raw', alg: 'ed25519', pubkey_b64 })).body
+  const { sigs } = (await kms.post('/sign', { kid, message_b64 })).json;
+  const { pubkey_b64 } = (await kms.get(`/keys/${encodeURIComponent(kid)}`)).json.public;
+  const imported = (await kms.post('/keys/import', { tenant: 'acme', purpose: 'raw', alg: 'ed25519', pubkey_b64 })).json
     .kid;
   backend.isUnavailable = true;
   await eventually(
@@ -78,10 +80,10 @@ test('after verify_ttl verification of backend keys is refused; imported keys st
   );
   const expired = await kms.post('/verify', { kid, message_b64, sigs });
   assertRefusal(expired, 503, 'verify_cache_expired');
-  assert.ok(expired.body.cache_age_ms > 50);
+  assert.ok(expired.json.cache_age_ms > 50);
   assert.ok((await kms.metric('verify_cache_expired_total')) > 0);
   const [{ alg, signature_b64 }] = sigs;
-  assert.ok((await kms.post('/verify', { kid: imported, message_b64, sigs: [{ alg, signature_b64 }] })).body.ok);
+  assert.ok((await kms.post('/verify', { kid: imported, message_b64, sigs: [{ alg, signature_b64 }] })).json.ok);
   backend.isUnavailable = false;
   await eventually(
     'it verifies again',
@@ -106,7 +108,7 @@ test(
     await using kms = await startService({ flags, env: { RON_KEK: KEK, RON_PIN: pin } });
     const kid = await kms.create('hmac-sha256');
     const derive = (): Promise<Reply> => kms.post('/derive', { kid, label: 'a/b' });
-    const { secret_b64 } = (await derive()).body;
+    const { secret_b64 } = (await derive()).json;
     const over = new AbortController();
     const seen = new Map<number, Reply>();
     const client = async (): Promise<void> => {
@@ -129,7 +131,7 @@ test(
       [],
       'nothing else is answered',
     );
-    assert.equal((await derive()).body.secret_b64, secret_b64, 'the key is the same');
+    assert.equal((await derive()).json.secret_b64, secret_b64, 'the key is the same');
   },
 );
 
@@ -139,7 +141,7 @@ test('every declared resource is used', async () => {
   const kid = await kms.create('hmac-sha256');
   await kms.post('/derive', { kid, label: 'a' });
   const wrapping = await kms.create('aes-256-gcm');
-  const { wrapped_b64 } = (await kms.post('/datakey', { kid: wrapping })).body;
+  const { wrapped_b64 } = (await kms.post('/datakey', { kid: wrapping })).json;
   await kms.post('/unwrap', { kid: wrapping, wrapped_b64 });
   await kms.post('/sign', { kid: await kms.create('ed25519'), payload_b3: B3, wait: 'checkpoint' });
   // [kms I-8] Every task is declared, started by the runtime, and owned by its supervisor.

@@ -4,9 +4,12 @@ import { hash } from 'node:crypto';
 import { cp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
 import { dirSource, verifyLog } from '@ron/tlog';
 import { startWitness } from '@ron/tlog/testing';
-import { assertRefusal, B3, eventually, NEVER, startService, tempDir, type Reply, type TestKms } from './support.ts';
+import { eventually, tempDir } from '@ron/testkit';
+import { assertRefusal, type Reply } from '@ron/testkit/service';
+import { B3, startService, type TestKms } from './support.ts';
 
 const sign = (kms: TestKms, kid: string, more: object = {}): Promise<Reply> =>
   kms.post('/sign', { kid, payload_b3: B3, ...more });
@@ -15,7 +18,7 @@ const sign = (kms: TestKms, kid: string, more: object = {}): Promise<Reply> =>
 async function used(dir: string): Promise<{ kid: string; sigs: unknown }> {
   await using kms = await startService({ dir });
   const kid = await kms.create('ed25519');
-  const { sigs } = (await sign(kms, kid)).body;
+  const { sigs } = (await sign(kms, kid)).json;
   for (let at = 0; at < 20; at++) await sign(kms, kid);
   await sign(kms, kid, { wait: 'checkpoint' });
   await kms.kms.drain();
@@ -31,11 +34,11 @@ async function assertRefusesToSign(
   await using kms = await startService({ dir });
   const refused = await sign(kms, kid);
   assertRefusal(refused, 503, 'audit_integrity');
-  assert.match(refused.body.detail, why);
+  assert.match(refused.json.detail, why);
   const ready = await kms.send('GET', '/readyz');
   assert.equal(ready.status, 503);
-  assert.match(ready.body.detail, why);
-  assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs })).body.ok, 'verification continues');
+  assert.match(ready.json.detail, why);
+  assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs })).json.ok, 'verification continues');
   assert.ok((await kms.metric('kms_audit_integrity_failed_total')) > 0);
 }
 
@@ -188,7 +191,7 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
   const flags = witnessFlags(witness);
   {
     await using kms = await startService({ dir, flags });
-    assert.equal((await kms.send('GET', '/version')).body.rollback_protection, 'witness');
+    assert.equal((await kms.send('GET', '/version')).json.rollback_protection, 'witness');
     for (let at = 0; at < 5; at++) await sign(kms, kid);
     const { size = 0 } = witness.latest ?? {};
     assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);

@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { attenuate, mint } from '@ron/auth';
-import { assertRefusal, B3, NEVER, path, startService, type TestKms } from './support.ts';
+import { NEVER } from '@ron/kernel';
+import { assertRefusal } from '@ron/testkit/service';
+import { B3, path, startService, type TestKms } from './support.ts';
 
 describe('capabilities', () => {
   let kms: TestKms;
@@ -72,7 +74,7 @@ describe('capabilities', () => {
     assertRefusal(await kms.get(`/keys/${path(other)}`, acme), 403, 'forbidden');
     assertRefusal(await kms.get('/keys', acme), 403, 'forbidden');
     assert.ok(
-      (await kms.get('/keys?tenant=acme', acme)).body.keys.every((key: { kid: string }) => key.kid.startsWith('acme/')),
+      (await kms.get('/keys?tenant=acme', acme)).json.keys.every((key: { kid: string }) => key.kid.startsWith('acme/')),
     );
     assertRefusal(await kms.get('/keys?tenant=zoo', acme), 403, 'forbidden');
   });

@@ -6,7 +6,8 @@ import { test } from 'node:test';
 import { inspect } from 'node:util';
 import { FileBackend, MemoryBackend, type Alg, type Backend } from '@ron/custody';
 import { sched, installSched } from '@ron/kernel';
-import { B3, path, startService, type Reply } from './support.ts';
+import type { Reply } from '@ron/testkit/service';
+import { B3, path, startService } from './support.ts';
 
 /** Records the random bytes that became keys while it is installed. Salts and ids are drawn too, but are public. */
 function rememberRandomness(): { drawn: Uint8Array[]; stop: () => void } {
@@ -59,7 +60,7 @@ test('logs, errors, metrics, responses and files contain no private byte', async
     const post = (route: string, body?: unknown): Promise<Reply> => keep(kms.post(route, body));
     for (const alg of ['ed25519', 'ml-dsa-44', 'ml-dsa-65', 'ml-dsa-87', 'hybrid']) {
       const kid = await kms.create(alg);
-      const { sigs } = (await post('/sign', { kid, payload_b3: B3 })).body;
+      const { sigs } = (await post('/sign', { kid, payload_b3: B3 })).json;
       await post('/sign', { items: Array.from({ length: 8 }, () => ({ kid, payload_b3: B3 })) });
       await post('/verify', { kid, payload_b3: B3, sigs });
       await post(`/keys/${path(kid)}/rotate`, {});
@@ -69,13 +70,13 @@ test('logs, errors, metrics, responses and files contain no private byte', async
     const plaintext = Buffer.alloc(32, 0xa7);
     for (const alg of ['aes-256-gcm', 'x-wing']) {
       const kid = await kms.create(alg);
-      const { wrapped_b64 } = (await post('/wrap', { kid, plaintext_key_b64: plaintext.toString('base64') })).body;
+      const { wrapped_b64 } = (await post('/wrap', { kid, plaintext_key_b64: plaintext.toString('base64') })).json;
       secretReplies.push(await kms.post('/unwrap', { kid, wrapped_b64 }), await kms.post('/datakey', { kid }));
       await post('/unwrap', { kid, wrapped_b64: 'AAAA' });
     }
     const deriving = await kms.create('hmac-sha256');
     secretReplies.push(await kms.post('/derive', { kid: deriving, label: 'audience/storage/1' }));
-    const derived = Buffer.from(secretReplies.at(-1)!.body.secret_b64, 'base64');
+    const derived = Buffer.from(secretReplies.at(-1)!.json.secret_b64, 'base64');
     await post('/sign', { kid: deriving, payload_b3: B3 });
     for (const route of ['/audit/checkpoint', '/audit/tile/entries/000.p/1', '/audit/proof/0', '/keys', '/attestation'])
       await keep(kms.get(route));

@@ -1,42 +1,36 @@
 /** Start and stop, in this process and in a child: restarts, kill -9, drains under load, amnesia. */
 import assert from 'node:assert/strict';
-import { spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { missing, SoftHsm, TEST_TOOLS } from '@ron/custody/testing';
-import { AMNESIA, assertRefusal, B3, eventually, KEK, send, startService, tempDir, type Reply } from './support.ts';
+import { AMNESIA, B3, KEK, startService } from './support.ts';
+import { assertRefusal, type Reply, ServiceProcess } from '@ron/testkit/service';
+import { eventually, tempDir } from '@ron/testkit';
 import { FaultyBackend } from './faulty-backend.ts';
 
 const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url));
 
 interface Running {
-  readonly child: ChildProcess;
-  readonly url: string;
-  readonly exited: Promise<unknown>;
+  readonly process: ServiceProcess;
   post(path: string, body: unknown): Promise<Reply>;
 }
 
 async function run(t: TestContext, dir: string, flags: readonly string[] = []): Promise<Running> {
   const owner = `${dir}.owner`;
-  const child = spawn(process.execPath, [MAIN, `--data_dir=${dir}`, `--auth.owner_file=${owner}`, ...flags], {
-    env: { ...process.env, RON_KEK: KEK },
-    stdio: ['ignore', 'pipe', 'ignore'],
+  const process = await ServiceProcess.start({
+    main: MAIN,
+    flags: [`--data_dir=${dir}`, `--auth.owner_file=${owner}`, ...flags],
+    env: { RON_KEK: KEK },
   });
-  const exited = once(child, 'exit');
-  t.after(() => child.kill('SIGKILL'));
-  const [line] = (await Promise.race([once(child.stdout, 'data'), exited.then(() => [Buffer.from('{}')])])) as [Buffer];
-  const { url } = JSON.parse(line.toString()) as { url: string };
+  t.after(() => process.kill());
   const token = (await readFile(owner, 'utf8')).trim();
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
   return {
-    child,
-    url,
-    exited,
-    post: (to, body) => send(url, 'POST', `/v1/kms${to}`, { headers, body: JSON.stringify(body) }),
+    process,
+    post: (to, body) => process.send('POST', `/v1/kms${to}`, { headers, body: JSON.stringify(body) }),
   };
 }
 
@@ -44,28 +38,27 @@ test('kill -9 under load loses no acknowledged operation; SIGTERM exits with 0 a
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const first = await run(t, dir, ['--audit.checkpoint_interval=1h']);
-  const { kid } = (await first.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).body;
+  const { kid } = (await first.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).json;
   const signed: { log_index: number; sigs: unknown }[] = [];
   const client = async (): Promise<void> => {
-    for (;;) signed.push((await first.post('/sign', { kid, payload_b3: B3 })).body);
+    for (;;) signed.push((await first.post('/sign', { kid, payload_b3: B3 })).json);
   };
   const clients = Array.from({ length: 8 }, () => client().catch(() => undefined));
   await eventually('enough was signed', () => signed.length > 100);
-  first.child.kill('SIGKILL');
-  await Promise.all([first.exited, ...clients]);
+  await first.process.kill();
+  await Promise.all(clients);
 
   const second = await run(t, dir);
   for (const { sigs } of signed.slice(0, 20)) {
-    assert.ok((await second.post('/verify', { kid, payload_b3: B3, sigs })).body.ok);
+    assert.ok((await second.post('/verify', { kid, payload_b3: B3, sigs })).json.ok);
   }
-  const next = (await second.post('/sign', { kid, payload_b3: B3, wait: 'checkpoint' })).body;
+  const next = (await second.post('/sign', { kid, payload_b3: B3, wait: 'checkpoint' })).json;
   const answered = signed.filter(({ log_index }) => log_index !== undefined);
   assert.ok(
     answered.every(({ log_index }) => log_index < next.log_index),
     'places are never given twice',
   );
-  second.child.kill('SIGTERM');
-  assert.deepEqual(await second.exited, [0, null]);
+  assert.equal(await second.process.stop(), 0);
 
   await using third = await startService({ dir });
   assert.equal(third.kms.vault.log!.checkpoint!.size, third.kms.vault.log!.size);
@@ -87,7 +80,7 @@ test('a drain under load: requests in progress complete, others get 503, and the
   // [kms I-6]
   assert.deepEqual(new Set(replies.map(({ status }) => status)), new Set([200]));
   await drained;
-  const indexes = replies.map(({ body }) => body.log_index as number);
+  const indexes = replies.map(({ json }) => json.log_index as number);
   assert.equal(new Set(indexes).size, 20);
   await using again = await startService({ dir });
   const { log } = again.kms.vault;
@@ -102,9 +95,9 @@ test('amnesia: every route works, and nothing is written', async () => {
   const kid = await kms.create('hybrid');
   const signed = await kms.post('/sign', { kid, payload_b3: B3, op_id: 'once', wait: 'checkpoint' });
   assert.equal(signed.status, 200, signed.text);
-  assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs: signed.body.sigs })).body.ok);
-  assert.equal((await kms.send('GET', '/version')).body.rollback_protection, 'none');
-  assert.equal((await kms.send('GET', '/readyz')).body.facts.rollback_protection, 'none');
+  assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs: signed.json.sigs })).json.ok);
+  assert.equal((await kms.send('GET', '/version')).json.rollback_protection, 'none');
+  assert.equal((await kms.send('GET', '/readyz')).json.facts.rollback_protection, 'none');
   await kms.kms.drain();
   assert.equal(existsSync(dir), false);
 });
@@ -131,8 +124,8 @@ test(
     const kid = await kms.create('ed25519');
     const signed = await kms.post('/sign', { kid, payload_b3: B3, wait: 'checkpoint' });
     assert.equal(signed.status, 200, signed.text);
-    assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs: signed.body.sigs })).body.ok);
-    assert.match((await kms.get(`/keys/${encodeURIComponent(kid)}`)).body.attestation_class, /^token:/);
+    assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs: signed.json.sigs })).json.ok);
+    assert.match((await kms.get(`/keys/${encodeURIComponent(kid)}`)).json.attestation_class, /^token:/);
     assertRefusal(await kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ml-dsa-65' }), 400, 'validation');
     assert.equal((await kms.send('GET', '/readyz')).status, 200);
   },

@@ -22,7 +22,7 @@ describe('body caveats in passport', () => {
     if (response.status === 403) assert.equal((JSON.parse(text) as { code: string }).code, 'forbidden', text);
     return response.status;
   };
-  const version = async (): Promise<number> => (await service.get('/v1/passport/revocations')).body.version as number;
+  const version = async (): Promise<number> => (await service.get('/v1/passport/revocations')).json.version as number;
 
   test('the right body revokes, another one is refused and revokes nothing', async () => {
     const right = JSON.stringify({ subject: 'bob' });
@@ -57,7 +57,7 @@ describe('body caveats in passport', () => {
 
   test('verify returns the verdict of the service for a capability that is bound to a body', async () => {
     const token = await service.mint({ audience: 'storage', scopes: ['storage:put'], caveats: [boundTo('x')] });
-    const { body } = await service.post('verify', { token });
-    assert.equal(body.ok, true, body.reason);
+    const { json } = await service.post('verify', { token });
+    assert.equal(json.ok, true, json.reason);
   });
 });

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
-import { copyFile, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { copyFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { Revocations } from '@ron/auth';
 import { askPassport, RevocationWatch } from '@ron/auth/service';
-import { assertRefusal, startService } from './support.ts';
+import { tempDirFor } from '@ron/testkit';
+import { assertRefusal } from '@ron/testkit/service';
+import { startService } from './support.ts';
 
 const PATH = '/v1/passport/revocations';
 const tick = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 5));
@@ -17,17 +18,17 @@ test('an outdated poll returns immediately, a current one is held until there is
   assert.equal(first.status, 200);
   assert.ok(!first.text.includes('bob'), 'it contains no subject');
   const known = new Revocations();
-  known.apply(first.body);
+  known.apply(first.json);
   assert.ok(known.floor('bob') > 0 && known.floor('alice') === 0);
-  const held = service.get(`${PATH}?after=${first.body.version}`);
+  const held = service.get(`${PATH}?after=${first.json.version}`);
   await tick();
   const revoked = await service.post('revoke', { subject: 'alice' });
   const second = await held;
   assert.equal(second.status, 200);
-  known.apply(second.body);
-  assert.equal(known.floor('alice'), revoked.body.epoch);
+  known.apply(second.json);
+  assert.equal(known.floor('alice'), revoked.json.epoch);
   const began_ms = performance.now();
-  const nothing = await service.get(`${PATH}?after=${second.body.version}`);
+  const nothing = await service.get(`${PATH}?after=${second.json.version}`);
   assert.equal(nothing.status, 204);
   assert.ok(performance.now() - began_ms > 900, 'it was held for a second');
   assert.equal((await service.get(`${PATH}?after=x`)).status, 400);
@@ -43,9 +44,9 @@ test('a polling service refuses within two seconds; during an outage it reports 
   assert.match(watch.problem!, /since the start/);
   const running = watch.run(stop.signal).catch(() => undefined);
   while (watch.problem !== undefined) await tick();
-  const { body } = await now.post('revoke', { subject: 'alice' });
+  const { json } = await now.post('revoke', { subject: 'alice' });
   const began_ms = performance.now();
-  while (watch.floor('alice') !== body.epoch) await tick();
+  while (watch.floor('alice') !== json.epoch) await tick();
   assert.ok(performance.now() - began_ms < 2000);
   await now[Symbol.asyncDispose]();
   now = undefined;
@@ -64,8 +65,8 @@ test('a polling service refuses within two seconds; during an outage it reports 
 
 test('a drain releases held polls immediately', async () => {
   const service = await startService();
-  const { body } = await service.get(PATH);
-  const held = service.get(`${PATH}?after=${body.version}`);
+  const { json } = await service.get(PATH);
+  const held = service.get(`${PATH}?after=${json.version}`);
   while (!/queue_depth\{queue="holds"\} 1/.test(await service.metrics.text())) await tick();
   const began_ms = performance.now();
   await service.passport.drain();
@@ -83,14 +84,13 @@ test('every declared resource is used, and readiness states the source of the ke
   assert.deepEqual(unbuilt, []);
   const ready = await service.get('/readyz');
   assert.equal(ready.status, 200);
-  assert.equal(ready.body.facts.capability_keys, 'file');
+  assert.equal(ready.json.facts.capability_keys, 'file');
   assert.match(service.lines.join('\n'), /keys from a file: there is no kms/);
 });
 
 for (const how of ['is rolled back', 'is removed']) {
   test(`the document of revocations ${how}: passport reports it and accepts no capability until all are revoked`, async (t) => {
-    const dir = await mkdtemp(join(tmpdir(), 'ron-passport-'));
-    t.after(() => rm(dir, { recursive: true }));
+    const dir = tempDirFor(t);
     const file = join(dir, 'data/revocations');
     const older = join(dir, 'older');
     let alice: string;
@@ -100,10 +100,10 @@ for (const how of ['is rolled back', 'is removed']) {
       await service.post('revoke', { subject: 'zoe' });
       await copyFile(file, older);
       const ask = { audience: 'storage', scopes: ['storage:get'] };
-      alice = (await service.post('issue', { ...ask, subject: 'alice' })).body.token;
-      bob = (await service.post('issue', { ...ask, subject: 'bob' })).body.token;
+      alice = (await service.post('issue', { ...ask, subject: 'alice' })).json.token;
+      bob = (await service.post('issue', { ...ask, subject: 'bob' })).json.token;
       await service.post('revoke', { subject: 'alice' });
-      assert.equal((await service.post('verify', { token: alice })).body.ok, false);
+      assert.equal((await service.post('verify', { token: alice })).json.ok, false);
     }
     if (how === 'is removed') await rm(file);
     else await copyFile(older, file);
@@ -112,7 +112,7 @@ for (const how of ['is rolled back', 'is removed']) {
       const root = await service.mint();
       assert.match(service.lines.join('\n'), /"level":"error".*the revocations were rolled back/);
       const ready = await service.get('/readyz');
-      assert.deepEqual(ready.body.degraded, ['revocations']);
+      assert.deepEqual(ready.json.degraded, ['revocations']);
       for (const token of [alice, bob]) assertRefusal(await service.post('verify', { token }, root), 503, 'not_ready');
       assertRefusal(await service.get(PATH), 503, 'not_ready');
       const ask = { audience: 'storage', scopes: ['storage:get'] };
@@ -123,9 +123,9 @@ for (const how of ['is rolled back', 'is removed']) {
     const root = await service.mint();
     assertRefusal(await service.get(PATH), 503, 'not_ready');
     assert.equal((await service.post('revoke', { all: true }, root)).status, 200);
-    assert.deepEqual((await service.get('/readyz')).body.degraded, []);
+    assert.deepEqual((await service.get('/readyz')).json.degraded, []);
     const later = await service.mint({ epoch: Date.now() + 60_000 });
-    for (const token of [alice, bob]) assert.equal((await service.post('verify', { token }, later)).body.ok, false);
+    for (const token of [alice, bob]) assert.equal((await service.post('verify', { token }, later)).json.ok, false);
     assert.equal((await service.get(PATH)).status, 200);
   });
 }

@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import { bytesOf, eventually, MIB, tempDir } from '@ron/testkit';
 import { addressOf, assertRefusal, authorizationFrom } from '@ron/testkit/service';
 import { keysIn, startProcess } from './process.ts';
-import { AMNESIA, startService, type TestService } from './support.ts';
+import { AMNESIA, assertServed, startService, type TestService } from './support.ts';
 
 const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
 const FLAGS = ['--storage.segment_bytes=4MiB', '--storage.compact_live_ratio=0.9'];
@@ -46,13 +46,6 @@ async function ended(
     return task!.state !== 'running';
   });
   return task!;
-}
-
-async function assertServed(service: Pick<TestService, 'send'>, objects: readonly Buffer[]): Promise<void> {
-  for (const bytes of objects) {
-    const reply = await service.send('GET', pathOf(bytes));
-    assert.ok(reply.status === 200 && reply.body.equals(bytes), reply.text.slice(0, 200));
-  }
 }
 
 describe('compaction', () => {

@@ -14,7 +14,7 @@ import {
 } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
 import { keysIn, mountTmpfs, NO_MOUNT, startProcess, type Mount } from './process.ts';
-import { startService } from './support.ts';
+import { assertServed, startService } from './support.ts';
 
 const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
 
@@ -33,14 +33,6 @@ async function readyOf(storage: Sender, query = ''): Promise<Ready> {
   const { degraded, gates } = JSON.parse(reply.text);
   const gate = gates.find(({ gate: name }: { gate: string }) => name === 'volume');
   return { status: reply.status, degraded, reason: gate.reason };
-}
-
-async function assertServed(storage: Sender, objects: readonly Buffer[]): Promise<void> {
-  for (const bytes of objects) {
-    const reply = await storage.send('GET', pathOf(bytes));
-    assert.equal(reply.status, 200, reply.text.slice(0, 200));
-    assert.ok(reply.body.equals(bytes));
-  }
 }
 
 interface SmallDisk {

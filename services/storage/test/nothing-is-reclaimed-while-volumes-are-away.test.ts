@@ -6,7 +6,7 @@ import { describe, test } from 'node:test';
 import type { CompactionPhase } from '@ron/cas';
 import { bytesOf, eventually, MIB, tempDir } from '@ron/testkit';
 import { addressOf, assertRefusal, type Json } from '@ron/testkit/service';
-import { startService, type TestService } from './support.ts';
+import { assertServed, startService, type TestService } from './support.ts';
 
 const DIRS = ['d0', 'd1', 'd2', 'd3'];
 const PAIRS = DIRS.flatMap((one, index) => DIRS.slice(index + 1).map((other) => [one, other] as const));
@@ -45,14 +45,6 @@ async function fill(service: TestService, count = 2): Promise<Buffer[]> {
   objects.push(...Array.from({ length: 6 }, (_, index) => bytesOf(4000, 100 + index)));
   for (const bytes of objects) await service.put(bytes);
   return objects;
-}
-
-async function assertServed(service: TestService, objects: readonly Buffer[]): Promise<void> {
-  for (const bytes of objects) {
-    const reply = await service.send('GET', `/o/${addressOf(bytes)}`);
-    assert.equal(reply.status, 200, reply.text.slice(0, 200));
-    assert.ok(reply.body.equals(bytes));
-  }
 }
 
 const volumesOf = async (service: TestService): Promise<Json> => await service.ask('GET', '/admin/volumes');

@@ -7,28 +7,10 @@ import { legacyVolumeId } from '@ron/cas';
 import { eventually, tempDir } from '@ron/testkit';
 import { addressOf, type Json } from '@ron/testkit/service';
 import { DIRS, FLAGS, LARGE, REMOVED, SMALL, unpack } from './fixtures/previous.ts';
-import { startService, type TestService } from './support.ts';
+import { assertServed, runTask, startService, type TestService } from './support.ts';
 
 const ALL = [...SMALL, ...LARGE];
 const COLD = ['--storage.cache_bytes=1MiB', '--storage.fast_path=false'];
-
-async function assertServed(service: TestService, objects: readonly Buffer[]): Promise<void> {
-  for (const bytes of objects) {
-    const reply = await service.send('GET', `/o/${addressOf(bytes)}`);
-    assert.equal(reply.status, 200, reply.text.slice(0, 200));
-    assert.ok(reply.body.equals(bytes));
-  }
-}
-
-async function ended(service: TestService, kind: 'repair' | 'compact'): Promise<void> {
-  const { id } = await service.ask('POST', `/admin/${kind}`);
-  let task: Json;
-  await eventually(`${kind} ends`, async () => {
-    task = await service.ask('GET', `/admin/tasks/${id}`);
-    return task.state !== 'running';
-  });
-  assert.equal(task.state, 'done', task.problem);
-}
 
 const volumesOf = async (service: TestService): Promise<Json[]> => (await service.ask('GET', '/admin/volumes')).volumes;
 
@@ -69,7 +51,7 @@ test('copies: objects, pins, removals and a drain are as before, after the first
     ids = await assertUpgraded(service, lives);
     await assertServed(service, ALL);
     assert.equal((await service.send('GET', `/o/${addressOf(REMOVED)}`)).status, 404);
-    await ended(service, 'repair');
+    await runTask(service, 'repair');
     await assertServed(service, ALL);
   }
   // Every lease has expired: the pins are all that keeps an object.
@@ -81,7 +63,7 @@ test('copies: objects, pins, removals and a drain are as before, after the first
     (await service.send('GET', `/o/${addressOf(bytes)}`)).status;
   // Copies that the drain made have a lease of their own.
   await eventually('all others expire', async () => {
-    await ended(service, 'compact');
+    await runTask(service, 'compact');
     return (await Promise.all(ALL.slice(2).map(statusOf))).every((status) => status === 404);
   });
   await assertServed(service, ALL.slice(0, 2));
@@ -99,7 +81,7 @@ test('stripes: they are read and written anew, and a lost directory costs nothin
     const { all } = await countStripes(service);
     assert.ok(all > 3);
     await assertServed(service, ALL);
-    await ended(service, 'repair');
+    await runTask(service, 'repair');
     assert.deepEqual(await countStripes(service), { named: 0, all });
   }
   await rename(join(temp.path, 'a'), join(temp.path, 'moving'));

@@ -1,15 +1,13 @@
 /** While volumes are opened, however long that takes, probes are answered at the service's address. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createServer, type AddressInfo } from 'node:net';
-import { once } from 'node:events';
 import { realFileSystem, type FileSystem } from '@ron/log';
-import { tempDir } from '@ron/testkit';
+import { tempDir, unusedPort } from '@ron/testkit';
 import { startService } from './support.ts';
 
 test('healthz answers and reads are refused with Retry-After until the volume is open', async () => {
   await using dir = await tempDir();
-  const port = await freePort();
+  const port = await unusedPort();
   const gate = Promise.withResolvers<void>();
   const fs: FileSystem = Object.assign(Object.create(realFileSystem) as FileSystem, {
     list: (path: string) => gate.promise.then(() => realFileSystem.list(path)),
@@ -31,11 +29,3 @@ test('healthz answers and reads are refused with Retry-After until the volume is
   assert.equal((await ask('/readyz'))?.status, 200);
   assert.equal((await ask(`/o/b3:${'0'.repeat(64)}`))?.status, 404);
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  return port;
-}

@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { realFileSystem, type File, type FileSystem } from '@ron/log';
 import { bytesOf, eventually, KIB, MIB } from '@ron/testkit';
 import { addressOf, type Json } from '@ron/testkit/service';
+import { p95_ms, type Timing } from './latency.ts';
 import { startService, type TestService } from './support.ts';
 
 const DISK_BYTES_PER_S = 48 * MIB;
@@ -48,29 +49,7 @@ function slowDisk(): { fs: FileSystem; state: { isSlow: boolean } } {
   return { fs, state };
 }
 
-interface Took {
-  readonly at_ms: number;
-  readonly took_ms: number;
-}
-
-/** The median over half seconds of the 95th percentile in each: a hiccup of the machine is one of many. */
-function p95_ms(took: readonly Took[], from_ms: number, to_ms: number): number {
-  const slices = new Map<number, number[]>();
-  for (const { at_ms, took_ms } of took) {
-    if (at_ms < from_ms || at_ms >= to_ms) continue;
-    const slice = Math.floor((at_ms - from_ms) / 500);
-    slices.set(slice, [...(slices.get(slice) ?? []), took_ms]);
-  }
-  return percentile(
-    [...slices.values()].map((slice) => percentile(slice, 0.95)),
-    0.5,
-  );
-}
-
-const percentile = (values: readonly number[], share: number): number =>
-  values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * share))] ?? NaN;
-
-async function timed(into: Took[], work: () => Promise<void>): Promise<void> {
+async function timed(into: Timing[], work: () => Promise<void>): Promise<void> {
   const at_ms = performance.now();
   await work();
   into.push({ at_ms, took_ms: performance.now() - at_ms });
@@ -89,8 +68,8 @@ const FLAGS = [
 /** A storage on a slow disk with one client that reads large objects and one that writes small ones, until it is stopped. */
 class Loaded implements AsyncDisposable {
   readonly service: TestService;
-  readonly gets: Took[] = [];
-  readonly puts: Took[] = [];
+  readonly gets: Timing[] = [];
+  readonly puts: Timing[] = [];
   readonly #large: readonly Buffer[];
   readonly #state: { isSlow: boolean };
   #clients: Promise<void>[] = [];

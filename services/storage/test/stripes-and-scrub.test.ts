@@ -4,29 +4,10 @@ import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { bytesOf, eventually, KIB } from '@ron/testkit';
-import { addressOf, type Json } from '@ron/testkit/service';
-import { startService, type TestService } from './support.ts';
+import type { Json } from '@ron/testkit/service';
+import { assertServed, runTask, startService } from './support.ts';
 
 const COLD = ['--storage.cache_bytes=1MiB', '--storage.fast_path=false', '--durability.repair_interval=1h'];
-
-async function assertServed(service: TestService, objects: readonly Buffer[]): Promise<void> {
-  for (const bytes of objects) {
-    const reply = await service.send('GET', `/o/${addressOf(bytes)}`);
-    assert.equal(reply.status, 200, reply.text.slice(0, 200));
-    assert.ok(reply.body.equals(bytes));
-  }
-}
-
-async function ended(service: TestService, kind: 'repair' | 'scrub'): Promise<Json> {
-  const { id } = await service.ask('POST', `/admin/${kind}`);
-  let task: Json;
-  await eventually(`${kind} ends`, async () => {
-    task = await service.ask('GET', `/admin/tasks/${id}`);
-    return task.state !== 'running';
-  });
-  assert.equal(task.state, 'done', task.problem);
-  return task.progress;
-}
 
 /** Changes one byte of a record that begins with `bytes`; false when this directory does not hold it. */
 async function flip(dir: string, bytes: Buffer): Promise<boolean> {
@@ -50,7 +31,7 @@ test('with stripes of 2+1 and no copies, a lost directory costs nothing, and its
   const sizes = [4, 4, 4, 4, 3, 3, 2, 5].map((chunks) => chunks * 64 * KIB).concat(0, 1, 64 * KIB - 1, 64 * KIB);
   const objects = sizes.map((bytes, index) => bytesOf(bytes, index + 1));
   for (const bytes of objects) await service.put(bytes);
-  await ended(service, 'repair');
+  await runTask(service, 'repair');
   const { stripes, crowded } = await service.ask('GET', '/admin/repair');
   assert.deepEqual([stripes.objects, stripes.failed, crowded], [12, 0, 0]);
   assert.ok(stripes.stripes >= 13 && stripes.lone <= 1, JSON.stringify(stripes));
@@ -60,7 +41,7 @@ test('with stripes of 2+1 and no copies, a lost directory costs nothing, and its
     return volumes.some((each: Json) => each.life === 'lost');
   });
   await assertServed(service, objects);
-  const { results } = await ended(service, 'repair');
+  const { results } = await runTask(service, 'repair');
   assert.ok(results.repaired > 0);
   assert.equal(await service.metric('repair_deficit_chunks'), 0);
   // Every stripe is complete again, even those whose parity was lost, so another directory may be lost.
@@ -74,12 +55,12 @@ test('a byte that changed on disk is found by a scrub, counted, and made again f
   const objects = [bytesOf(200 * KIB, 1), bytesOf(5000, 2)];
   for (const bytes of objects) await service.put(bytes);
   for (const bytes of objects) assert.ok(await flip(join(service.dir, 'a'), bytes));
-  const { volumes } = await ended(service, 'scrub');
+  const { volumes } = await runTask(service, 'scrub');
   const bad = volumes.map((each: Json) => each.bad);
   assert.deepEqual(bad, [2, 0]);
   assert.ok((await service.metric('integrity_fail_total{reason="checksum"}')) >= 2);
-  await ended(service, 'repair');
-  const again = await ended(service, 'scrub');
+  await runTask(service, 'repair');
+  const again = await runTask(service, 'scrub');
   assert.deepEqual(
     again.volumes.map((each: Json) => each.bad),
     [0, 0],
@@ -103,9 +84,9 @@ test('a read of a damaged copy gets the other one within the request, and the co
     'the damaged copy is repaired',
     async () => (await service.metric('repairs_total{result="repaired"}')) > 0,
   );
-  await ended(service, 'scrub');
-  await ended(service, 'repair');
-  const { volumes } = await ended(service, 'scrub');
+  await runTask(service, 'scrub');
+  await runTask(service, 'repair');
+  const { volumes } = await runTask(service, 'scrub');
   assert.deepEqual(
     volumes.map((each: Json) => each.bad),
     [0, 0],
@@ -117,7 +98,7 @@ test('one directory is scrubbed as well', async () => {
   const bytes = bytesOf(200 * KIB, 4);
   await service.put(bytes);
   assert.ok(await flip(service.dir, bytes));
-  const { volumes } = await ended(service, 'scrub');
+  const { volumes } = await runTask(service, 'scrub');
   assert.deepEqual(
     volumes.map((each: Json) => each.bad),
     [1],
@@ -163,13 +144,13 @@ test('a damaged copy of the journal of an upload is found by a scrub and written
   const damaged = Buffer.from(whole);
   damaged[20]! ^= 1;
   await writeFile(journals[0]!, damaged);
-  const { volumes } = await ended(service, 'scrub');
+  const { volumes } = await runTask(service, 'scrub');
   assert.equal(
     volumes.reduce((sum: number, each: Json) => sum + each.bad, 0),
     1,
   );
   assert.ok((await readFile(journals[0]!)).equals(await readFile(journals[1]!)), 'both copies say the same again');
-  const again = await ended(service, 'scrub');
+  const again = await runTask(service, 'scrub');
   assert.ok(again.volumes.every((each: Json) => each.bad === 0));
   const head = await service.send('HEAD', path, { headers });
   assert.equal(head.headers['upload-offset'], '200000');

@@ -7,7 +7,7 @@ import { loadConfig } from '@ron/config';
 import { Metrics } from '@ron/telemetry';
 import { Watch } from '@ron/kernel';
 import { schema, startStorage, type Storage, type StorageConfig, type StorageInit } from '@ron/storage';
-import { tempDir } from '@ron/testkit';
+import { assertSameBytes, eventually, tempDir } from '@ron/testkit';
 import {
   addressOf,
   authorizationFor,
@@ -116,4 +116,25 @@ export async function startService(init: ServiceInit = {}): Promise<TestService>
       await temp?.[Symbol.asyncDispose]();
     },
   };
+}
+
+/** Asserts that each object is served whole. */
+export async function assertServed(service: Pick<TestService, 'send'>, objects: readonly Buffer[]): Promise<void> {
+  for (const bytes of objects) {
+    const reply = await service.send('GET', `/o/${addressOf(bytes)}`);
+    assert.equal(reply.status, 200, reply.text.slice(0, 200));
+    assertSameBytes(reply.body, bytes);
+  }
+}
+
+/** Runs an admin task to its end and returns its progress. */
+export async function runTask(service: TestService, kind: 'repair' | 'scrub' | 'compact'): Promise<Json> {
+  const { id } = await service.ask('POST', `/admin/${kind}`);
+  let task: Json;
+  await eventually(`${kind} ends`, async () => {
+    task = await service.ask('GET', `/admin/tasks/${id}`);
+    return task.state !== 'running';
+  });
+  assert.equal(task.state, 'done', task.problem);
+  return task.progress;
 }

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
 import { addressOf, authorizationFrom, type Json, type ServiceProcess } from '@ron/testkit/service';
+import { p95_ms, type Timing } from './latency.ts';
 import { keysIn, startProcess } from './process.ts';
 
 const SIX = ['a', 'b', 'c', 'd', 'e', 'f'];
@@ -22,15 +23,10 @@ const WHOLE_WITHIN_MS = 60_000;
 /** Measurement error of the median of a few half seconds, beyond twice the time before. */
 const NOISE_MS = 10;
 
-interface Took {
-  readonly at_ms: number;
-  readonly took_ms: number;
-}
-
 /** Clients that never stop, each on a connection of its own. */
 class Load {
   readonly objects: { readonly address: string; readonly bytes: Buffer }[] = [];
-  readonly reads: Took[] = [];
+  readonly reads: Timing[] = [];
   readonly problems: string[] = [];
   readonly #storage: ServiceProcess;
   readonly #headers: { authorization: string };
@@ -67,18 +63,8 @@ class Load {
     else if (!body.equals(bytes)) this.problems.push(`${address} has wrong bytes`);
   }
 
-  /** The median over half seconds of the 95th percentile in each: a hiccup of the machine is one of many. */
   p95_ms(from_ms: number, to_ms: number): number {
-    const slices = new Map<number, number[]>();
-    for (const { at_ms, took_ms } of this.reads) {
-      if (at_ms < from_ms || at_ms >= to_ms) continue;
-      const slice = Math.floor((at_ms - from_ms) / 500);
-      slices.set(slice, [...(slices.get(slice) ?? []), took_ms]);
-    }
-    return percentile(
-      [...slices.values()].map((slice) => percentile(slice, 0.95)),
-      0.5,
-    );
+    return p95_ms(this.reads, from_ms, to_ms);
   }
 
   async #read(client: number): Promise<void> {
@@ -104,10 +90,6 @@ class Load {
     for await (const part of res) parts.push(part as Buffer);
     return { status: res.statusCode!, body: Buffer.concat(parts) };
   }
-}
-
-function percentile(values: readonly number[], share: number): number {
-  return values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * share))] ?? NaN;
 }
 
 test('two of six directories are deleted under load', async (t) => {

@@ -8,18 +8,8 @@ import { addressBytes, type Address } from '@ron/proto';
 import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
 import { addressOf, assertRefusal, type Json } from '@ron/testkit/service';
 import { mountTmpfs, NO_MOUNT } from './process.ts';
-import {
-  assertServed,
-  decide,
-  fill,
-  nameOf,
-  reasonIn,
-  repaired,
-  started,
-  volume,
-  RF2,
-  slowDirectory,
-} from './volumes.ts';
+import { assertServed } from './support.ts';
+import { decide, fill, nameOf, reasonIn, repaired, started, volume, RF2, slowDirectory } from './volumes.ts';
 
 const { signal } = new AbortController();
 

@@ -8,7 +8,8 @@ import { reserveBytes } from '@ron/cas';
 import { bytesOf, eventually, KIB, tempDir } from '@ron/testkit';
 import { assertRefusal, type Json } from '@ron/testkit/service';
 import { mountTmpfs, NO_MOUNT } from './process.ts';
-import { assertServed, decide, fill, nameOf, started, volume } from './volumes.ts';
+import { assertServed } from './support.ts';
+import { decide, fill, nameOf, started, volume } from './volumes.ts';
 
 test('a directory can be removed once it is drained, and not before', async () => {
   await using service = await started(['a', 'b', 'c']);

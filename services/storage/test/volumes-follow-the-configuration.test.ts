@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { eventually, MIB, tempDir } from '@ron/testkit';
 import { assertRefusal } from '@ron/testkit/service';
-import { startService } from './support.ts';
-import { assertServed, fill, repaired, started, volume, RF2 } from './volumes.ts';
+import { assertServed, startService } from './support.ts';
+import { fill, repaired, started, volume, RF2 } from './volumes.ts';
 
 test('a restart without a configured directory drains it first, as a reload does', async () => {
   await using temp = await tempDir();

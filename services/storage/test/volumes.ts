@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { bytesOf, eventually, KIB } from '@ron/testkit';
-import { addressOf, type Json, type Reply } from '@ron/testkit/service';
+import { type Json, type Reply } from '@ron/testkit/service';
 import { startService, type ServiceInit, type TestService } from './support.ts';
 
 export const RF2 = [
@@ -23,14 +23,6 @@ export async function fill(service: TestService, count: number, seed = 0): Promi
   );
   for (const bytes of objects) await service.put(bytes);
   return objects;
-}
-
-export async function assertServed(service: TestService, objects: readonly Buffer[]): Promise<void> {
-  for (const bytes of objects) {
-    const reply = await service.send('GET', `/o/${addressOf(bytes)}`);
-    assert.equal(reply.status, 200, reply.text.slice(0, 200));
-    assert.ok(reply.body.equals(bytes));
-  }
 }
 
 /** Repairs until an inventory shows no deficit. */

@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { tempDirFor } from '@ron/testkit';
 import { LogFile } from './log-file.ts';
 
 test('the log and its rotated file are bounded, and no line is lost between them', (t) => {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-log-'));
-  t.after(() => rmSync(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   const path = join(dir, 'logs/storage.log');
   const lines = Array.from({ length: 100 }, (_, index) => `line ${String(index).padStart(3, '0')}\n`);
   {

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { hkdfSync } from 'node:crypto';
 import { Metrics } from '@ron/telemetry';
 import { RonError } from '@ron/kernel';
+import { tempDirFor } from '@ron/testkit';
 import { signal } from '../../test/support.ts';
 import { mint } from '../capability/capability.ts';
 import { Checker } from '../checker/checker.ts';
@@ -32,8 +32,7 @@ class Log {
 }
 
 async function place(t: TestContext): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-auth-'));
-  t.after(() => rm(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   return dir;
 }
 

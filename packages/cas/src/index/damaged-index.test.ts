@@ -14,6 +14,7 @@ import { LocalVolume, type LocalVolumeInit } from '../volume/local-volume.ts';
 import { ObjectStore } from '../objects/object-store.ts';
 import { RecordType } from '../volume/record-types.ts';
 import type { DamagedRecord } from '../volume/volume.ts';
+import { eventually } from '@ron/testkit';
 
 const { signal } = new AbortController();
 let dir: string;
@@ -141,9 +142,8 @@ test('damage that a read finds is reported, and the index is rebuilt while other
   await assert.rejects(volume.get('content', listed!.id, signal), (error) => isRonError(error, 'not_ready'));
   const late = await store.put(bodyOf(200), {}, signal);
   assert.deepEqual(await get(other), filled.kept.get(other));
-  while ((await volume.get('content', listed!.id, signal).catch(() => undefined)) === undefined) {
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
+  const found = (): Promise<unknown> => volume.get('content', listed!.id, signal).catch(() => undefined);
+  await eventually('the index is rebuilt', async () => (await found()) !== undefined);
   assert.equal(rebuilds.length, 1);
   await assertAll(filled);
   assert.deepEqual(await get(late.address), bodyOf(200));
@@ -162,11 +162,8 @@ test('damage ends a compaction without losing a record, and the next run succeed
   const bucket = new TokenBucket('test', { rate_per_s: 2 ** 32, burst: 2 ** 32 });
   const compactor = new Compactor({ store, uploads: undefined, bucket, seal_bytes_min: 1, live_ratio: 1.1 });
   await assert.rejects(compactor.run(signal), (error) => isRonError(error, 'not_ready'));
-  for (;;) {
-    const report = await compactor.run(signal).catch(() => undefined);
-    if (report !== undefined) break;
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
+  const run = (): Promise<unknown> => compactor.run(signal).catch(() => undefined);
+  await eventually('a compaction succeeds', async () => (await run()) !== undefined);
   assert.equal(rebuilds.length, 1);
   for (const [address, bytes] of filled.kept) assert.deepEqual(await get(address), bytes);
   assert.deepEqual(damaged, []);

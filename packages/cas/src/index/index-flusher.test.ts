@@ -7,6 +7,7 @@ import { CrashFileSystem } from '@ron/log/testing';
 import { LocalVolume } from '../volume/local-volume.ts';
 import { RecordType } from '../volume/record-types.ts';
 import type { NewRecord } from '../volume/volume.ts';
+import { eventually } from '@ron/testkit';
 import { memoryFiles } from './memory-files.ts';
 
 const { signal } = new AbortController();
@@ -48,7 +49,7 @@ test(name, { timeout: 120_000 }, async () => {
   assert.ok(waiting >= 2 * 65_536);
   isBroken = false;
   await written.promise;
-  while (volume.index.pending > 0) await new Promise((resolve) => setTimeout(resolve, 10));
+  await eventually('all entries are flushed', () => volume.index.pending === 0);
   assert.equal(volume.index.count('content'), waiting);
   await volume.put(batches.next().value, signal, 'later');
 });

@@ -7,6 +7,7 @@ import { afterEach, beforeEach, test } from 'node:test';
 import { isRonError, TokenBucket } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import { Compactor } from '../compaction/compactor.ts';
+import { eventually } from '@ron/testkit';
 import { EvictingStore } from './evicting-store.ts';
 import { LocalVolume } from '../volume/local-volume.ts';
 import { ObjectStore } from './object-store.ts';
@@ -79,7 +80,7 @@ test('long use leaves neither segments nor index entries behind', async () => {
 test('an object that is put with durability later is visible soon, and counts at once', async () => {
   const { address } = await cache.put(bodyOf(10 * KIB, 1), { durability: 'later' }, signal);
   assert.equal(cache.bytes, 10 * KIB);
-  while (!(await has(address))) await new Promise((resolve) => setTimeout(resolve, 2));
+  await eventually('the object is visible', () => has(address));
   await cache.put(bodyOf(200 * KIB, 2), {}, signal);
   for (let seed = 3; seed < 8; seed++) await cache.put(bodyOf(60 * KIB, seed), { durability: 'later' }, signal);
   assert.ok(cache.bytes <= 256 * KIB && evicted.includes(address));

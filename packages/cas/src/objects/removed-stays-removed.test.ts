@@ -9,6 +9,7 @@ import { hexOf } from '../volume/hex.ts';
 import { LocalVolume } from '../volume/local-volume.ts';
 import { RecordType } from '../volume/record-types.ts';
 import type { NewRecord, ReclaimInit } from '../volume/volume.ts';
+import { eventually } from '@ron/testkit';
 
 const { signal } = new AbortController();
 
@@ -109,10 +110,10 @@ test('when an earlier put of it failed and the disk did not let the log cut off 
   await assert.rejects(volume.put([object], signal));
   isBroken = false;
   // For a while after a failure the volume refuses puts.
-  while (!volume.has('object', object.id)) {
+  await eventually('the volume accepts the object', async () => {
     await volume.put([object], signal).catch((error: unknown) => assert.ok(isRonError(error, 'not_ready')));
-    await new Promise((resolve) => void setTimeout(resolve, 5));
-  }
+    return volume.has('object', object.id);
+  });
   await volume.put([removal], signal);
   for (const seed of [2, 3]) await volume.put([chunk(seed, 14_000)], signal);
   const { segments } = await volume.reclaim({ ...needing(needed), seal_bytes_min: 1, pace: async () => undefined });

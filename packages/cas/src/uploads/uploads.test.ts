@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError, RonError, TokenBucket } from '@ron/kernel';
+import { eventually } from '@ron/testkit';
 import fc from 'fast-check';
 import { addressOf, bodyOf, CHUNK, content, dir, get, open, signal, volume } from '../../test/uploads-fixture.ts';
 import { Compactor } from '../compaction/compactor.ts';
@@ -72,10 +73,6 @@ function hanging(bytes: Buffer): { body: AsyncIterable<Uint8Array>; taken: () =>
   return { body: { [Symbol.asyncIterator]: () => iterator }, taken: () => taken };
 }
 
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise<void>((resolve) => void setImmediate(resolve));
-}
-
 test('the upload of a vanished client is taken over, and its bytes count', { timeout: 20_000 }, async () => {
   const opened = await open();
   const bytes = content(200_000);
@@ -83,7 +80,7 @@ test('the upload of a vanished client is taken over, and its bytes count', { tim
   const vanished = hanging(bytes.subarray(0, 90_000));
   const first = opened.uploads.append({ id, offset: 0, body: vanished.body, signal });
   const outcome = assert.rejects(first, (error) => isRonError(error, 'conflict'));
-  await until(() => vanished.taken() === 90_000);
+  await eventually('90_000 bytes are taken', () => vanished.taken() === 90_000);
   const { offset } = await opened.uploads.settle(id, signal);
   await outcome;
   assert.equal(offset, 90_000);
@@ -97,7 +94,7 @@ test('an aborted request ends at once and its bytes are kept', { timeout: 20_000
   const gone = new AbortController();
   const vanished = hanging(content(40_000));
   const first = opened.uploads.append({ id, offset: 0, body: vanished.body, signal: gone.signal });
-  await until(() => vanished.taken() === 40_000);
+  await eventually('40_000 bytes are taken', () => vanished.taken() === 40_000);
   gone.abort(new Error('too slow'));
   await assert.rejects(first, /too slow/);
   assert.equal(opened.uploads.status(id)!.offset, 40_000);
@@ -227,7 +224,7 @@ test('a body is read no faster than the disk writes it', { timeout: 20_000 }, as
   // One batch waits for the disk, one is full, and one more piece was requested.
   assert.ok(sender.taken() <= 2 * BATCH_BYTES_DEFAULT + CHUNK + 10_000, `${sender.taken()} bytes were read`);
   blocked.resolve();
-  await until(() => sender.taken() === 3_000_000);
+  await eventually('3_000_000 bytes are taken', () => sender.taken() === 3_000_000);
   cancel.abort();
   await assert.rejects(appending);
 });
@@ -254,7 +251,7 @@ test('closing ends active requests and keeps their bytes', { timeout: 20_000 }, 
   const sender = hanging(content(150_000));
   const appending = opened.uploads.append({ id, offset: 0, body: sender.body, signal });
   const outcome = assert.rejects(appending, (error) => isRonError(error, 'draining'));
-  await until(() => sender.taken() === 150_000);
+  await eventually('150_000 bytes are taken', () => sender.taken() === 150_000);
   await opened.uploads.close();
   await outcome;
   assert.equal(opened.store.leases.size, 0);

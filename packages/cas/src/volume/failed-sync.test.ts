@@ -6,6 +6,8 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
 import { realFileSystem, type File, type FileSystem } from '@ron/log';
 import { addressBytes, type Address } from '@ron/proto';
+import { isRonError } from '@ron/kernel';
+import { eventually } from '@ron/testkit';
 import { LocalVolume } from './local-volume.ts';
 import { ObjectStore } from '../objects/object-store.ts';
 import { RecordType } from './record-types.ts';
@@ -97,8 +99,13 @@ test('a record is visible once a sync has made it durable, and never if the sync
   await flush();
   assert.ok(!volume.has('note', id));
   assertHere();
-  await new Promise((resolve) => setTimeout(resolve, 120));
-  await volume.put([note], signal, 'later');
+  // For a while after a failure the volume refuses puts.
+  await eventually('the volume accepts puts', () =>
+    volume.put([note], signal, 'later').then(
+      () => true,
+      (error: unknown) => (assert.ok(isRonError(error, 'not_ready')), false),
+    ),
+  );
   assert.equal(await volume.get('note', id, signal), undefined);
   await volume.sync(signal);
   assert.deepEqual(Buffer.from((await volume.get('note', id, signal))!.payload), BODY);

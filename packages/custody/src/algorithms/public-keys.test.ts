@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createPublicKey, generateKeyPairSync, sign } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { isRonError } from '@ron/kernel';
+import { tempDirFor } from '@ron/testkit';
 import type { Alg } from './algorithms.ts';
 import { MemoryBackend } from '../software/memory-backend.ts';
 import { requirePublicPart, verifyWith } from './public-keys.ts';
@@ -19,8 +19,7 @@ test('a signature verifies with the openssl command, from the documented bytes',
   const { key, public: parts } = await backend.create('ed25519', '', signal);
   const message = Buffer.from(`ron-kms/v1\ntenant/app/ed25519/id#v1\n${'ab'.repeat(32)}\n`);
   const [signed] = await backend.sign(key, message, signal);
-  const dir = mkdtempSync(join(tmpdir(), 'ron-openssl-'));
-  t.after(() => rmSync(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   writeFileSync(join(dir, 'public.der'), Buffer.from(parts[0]?.pubkey_b64 ?? '', 'base64'));
   writeFileSync(join(dir, 'message'), message);
   writeFileSync(join(dir, 'signature'), signed?.signature ?? '');

@@ -1,23 +1,17 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { chmod, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { test, type TestContext } from 'node:test';
+import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from '@ron/log';
+import { tempDirFor } from '@ron/testkit';
 import { openUnlock, readSecretFile } from './open-unlock.ts';
-
-async function tempDir(t: TestContext): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-unlock-'));
-  t.after(() => rm(dir, { recursive: true }));
-  return dir;
-}
 
 const isNotReady = (error: unknown): boolean => isRonError(error, 'not_ready');
 
 test('a crash while the key is created does not break the next start', async (t) => {
-  const dir = await tempDir(t);
+  const dir = tempDirFor(t);
   const full: FileSystem = {
     ...realFileSystem,
     create: async (path) => {
@@ -34,7 +28,7 @@ test('a crash while the key is created does not break the next start', async (t)
 });
 
 test('of two concurrent starts, the second does not replace the key of the first', async (t) => {
-  const dir = await tempDir(t);
+  const dir = tempDirFor(t);
   const open = (fs: FileSystem) => openUnlock({ dir, env: {}, fs, warn: () => undefined });
   const first = await open(realFileSystem);
   let lists = 0;
@@ -52,7 +46,7 @@ test('of two concurrent starts, the second does not replace the key of the first
 });
 
 test('a secret file must be private, regular and small: not a pipe, a directory or a large file', async (t) => {
-  const dir = await tempDir(t);
+  const dir = tempDirFor(t);
   const path = join(dir, 'secret');
   await writeFile(path, 'abc\n', { mode: 0o600 });
   assert.equal(await readSecretFile(path), 'abc');

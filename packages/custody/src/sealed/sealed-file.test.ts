@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import fc from 'fast-check';
 import { isRonError, type ErrorCode } from '@ron/kernel';
 import { CrashFileSystem, type Faults } from '@ron/log/testing';
 import { SealedFile, type SealedFileInit } from './sealed-file.ts';
+import { tempDirFor } from '@ron/testkit';
 import type { Unlock } from './sealer.ts';
 
 interface Document {
@@ -34,8 +34,7 @@ async function rejectsWith(code: ErrorCode, work: Promise<unknown>, message = /.
 }
 
 async function directory(t: TestContext): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-sealed-'));
-  t.after(() => rm(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   return dir;
 }
 

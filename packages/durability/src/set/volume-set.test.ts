@@ -5,6 +5,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { MemoryVolume, ObjectStore, RecordType, type Held, type NewRecord } from '@ron/cas';
 import { isRonError, RonError } from '@ron/kernel';
 import { faulty, type Faulty } from '../testing/faulty-volume.ts';
+import { eventually } from '@ron/testkit';
 import { VolumeSet, type Fault, type VolumeSetInit } from './volume-set.ts';
 
 const { signal } = new AbortController();
@@ -39,10 +40,6 @@ async function open(count: number, init: Partial<VolumeSetInit> = {}): Promise<O
 const holders = ({ volumes }: Opened, record: NewRecord): Faulty[] =>
   volumes.filter(({ volume }) => volume.has('content', record.id));
 
-const until = async (holds: () => boolean): Promise<void> => {
-  while (!holds()) await new Promise((resolve) => void setImmediate(resolve));
-};
-
 async function collect(set: VolumeSet, ids: readonly Uint8Array[]): Promise<string[]> {
   const texts: string[] = [];
   for await (const batch of set.getMany(ids, signal))
@@ -66,7 +63,7 @@ suite('writing', () => {
       set.isDurable('object', record.id),
     ];
     const put = set.put([record], signal);
-    await until(() => fast.inner.has('object', record.id));
+    await eventually('the fast volume has it', () => fast.inner.has('object', record.id));
     // MemoryVolume has no getNow.
     assert.deepEqual(await isVisible(), [false, false, false, false, false]);
     assert.ok(set.knowsObject(record.id), 'it is not garbage');

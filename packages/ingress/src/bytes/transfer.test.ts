@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import { test } from 'node:test';
 import { RonError } from '@ron/kernel';
-import { byteBench, KIB, MIB, pattern, tape, until } from '../../test/bytes/byte-bench.ts';
+import { eventually } from '@ron/testkit';
+import { byteBench, KIB, MIB, pattern, tape } from '../../test/bytes/byte-bench.ts';
 import type { ByteSource } from './bytes.ts';
 import { CREDIT_BYTES_MAX } from '../connection/send-watch.ts';
 import type { TransferLimits } from '../connection/transfer-watch.ts';
@@ -67,7 +68,7 @@ test('a source that yields too little, too much or nothing never produces a comp
     assert.equal(reply.whole, status === 500, given.join());
     assert.ok(status === 500 || reply.body.length < 100);
   }
-  await until(() => closed === sizes.length);
+  await eventually('all sources are closed', () => closed === sizes.length);
 });
 
 test('one chunk is held: the next is requested once the kernel has accepted the last', async (t) => {
@@ -156,7 +157,7 @@ test('a client that leaves before the bytes are found ends the work', async (t) 
   const found = tape(pattern(MIB));
   const http = await byteBench(t, async (req) => {
     client.destroy();
-    await until(() => req.socket.destroyed);
+    await eventually('the socket is destroyed', () => req.socket.destroyed);
     await new Promise((resolve) => void setImmediate(resolve));
     return found;
   });

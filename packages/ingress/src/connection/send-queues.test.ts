@@ -2,12 +2,10 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
-import { eventually } from '../../test/support.ts';
+import { eventually, tempDirFor } from '@ron/testkit';
 import { queuedBytes } from './send-queues.ts';
 
 const LINUX = process.platform === 'linux';
@@ -60,8 +58,7 @@ test('one call measures many sockets, each by its own line', { skip: !LINUX }, a
 });
 
 test('a Unix socket, a closed socket and an aborted call have no entry', async (t) => {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-queues-'));
-  t.after(() => rmSync(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   const unix = await pair(t, join(dir, 's'), '');
   const closed = await pair(t, '127.0.0.1', '127.0.0.1');
   const open = await pair(t, '127.0.0.1', '127.0.0.1');

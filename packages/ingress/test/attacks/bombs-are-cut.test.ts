@@ -4,8 +4,9 @@ import { request } from 'node:http';
 import { Readable } from 'node:stream';
 import { after, before, test } from 'node:test';
 import * as zlib from 'node:zlib';
+import { KIB, MIB } from '@ron/testkit';
 import { capability } from '../support.ts';
-import { KIB, MIB, Target, withstands } from './target.ts';
+import { Target, withstands } from './target.ts';
 
 let target: Target;
 

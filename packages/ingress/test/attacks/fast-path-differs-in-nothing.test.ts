@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import fc from 'fast-check';
+import { eventually, KIB } from '@ron/testkit';
 import { fuzzRuns } from '../fuzz-runs.ts';
-import { eventually } from '../support.ts';
-import { AUTHORIZATION, KIB, Target, Wire } from './target.ts';
+import { AUTHORIZATION, Target, Wire } from './target.ts';
 
 const NOTES = {
   empty: Buffer.alloc(0),

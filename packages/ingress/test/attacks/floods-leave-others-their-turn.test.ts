@@ -8,7 +8,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { MIB, PROBE, Target, withstands } from './target.ts';
+import { MIB } from '@ron/testkit';
+import { PROBE, Target, withstands } from './target.ts';
 
 const FLOOD = fileURLToPath(new URL('./flood-client.ts', import.meta.url));
 const QUIET = '127.0.0.2';

@@ -1,7 +1,8 @@
 /** Endless headers, in number, size or trailers, and endless chunk extensions are refused. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { AUTHORIZATION, KIB, MIB, Target, Wire, raw, withstands } from './target.ts';
+import { KIB, MIB } from '@ron/testkit';
+import { AUTHORIZATION, Target, Wire, raw, withstands } from './target.ts';
 
 let target: Target;
 

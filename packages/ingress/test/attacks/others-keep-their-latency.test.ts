@@ -4,8 +4,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { eventually } from '../support.ts';
-import { MIB, Target, Wire, PROBE, raw, withstands } from './target.ts';
+import { eventually, MIB } from '@ron/testkit';
+import { Target, Wire, PROBE, raw, withstands } from './target.ts';
 
 const FLOOD = fileURLToPath(new URL('./flood-client.ts', import.meta.url));
 const QUIET = '127.0.0.2';

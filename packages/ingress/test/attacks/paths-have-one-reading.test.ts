@@ -1,7 +1,8 @@
 /** Targets that a proxy and the listener could read differently are refused, on every route and even if the bytes are in RAM. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { KIB, Target, raw, withstands } from './target.ts';
+import { KIB } from '@ron/testkit';
+import { Target, raw, withstands } from './target.ts';
 
 let target: Target;
 

@@ -1,8 +1,8 @@
 /** Thousands of requests in one packet: the first few are answered, the rest is refused without being parsed. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { eventually } from '../support.ts';
-import { KIB, MIB, Target, raw, withstands } from './target.ts';
+import { eventually, KIB, MIB } from '@ron/testkit';
+import { Target, raw, withstands } from './target.ts';
 
 const FLOOD = 20_000;
 const PIPELINED_MAX = 32;

@@ -1,7 +1,7 @@
 /** Requests that wait in a work queue take turns by client address. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { eventually } from '../support.ts';
+import { eventually } from '@ron/testkit';
 import { Target, raw } from './target.ts';
 
 test('one request of another address is served before the backlog of the first', async () => {

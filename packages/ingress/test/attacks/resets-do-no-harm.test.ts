@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
-import { send, startIngress } from '../support.ts';
+import { send } from '@ron/testkit/service';
+import { startIngress } from '../support.ts';
 import { PROBE, Target, raw, withstands } from './target.ts';
 
 const base = { method: 'GET', scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;

@@ -1,7 +1,8 @@
 /** Slow bodies are cut: a buffered one by its total time, a streamed one by progress and average. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { AUTHORIZATION, KIB, Target, Wire, raw, withstands } from './target.ts';
+import { KIB } from '@ron/testkit';
+import { AUTHORIZATION, Target, Wire, raw, withstands } from './target.ts';
 
 const LIMIT_MS = 600;
 let target: Target;

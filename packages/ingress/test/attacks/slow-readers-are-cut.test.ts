@@ -1,8 +1,8 @@
 /** Clients that request much and read little hold one chunk each, and are cut. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { eventually } from '../support.ts';
-import { KIB, MIB, Target, raw, withstands } from './target.ts';
+import { eventually, KIB, MIB } from '@ron/testkit';
+import { Target, raw, withstands } from './target.ts';
 
 const LIMIT_MS = 600;
 const RATE_BYTES_PER_S = 64 * KIB;

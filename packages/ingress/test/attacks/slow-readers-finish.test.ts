@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
-import { eventually } from '../support.ts';
-import { KIB, MIB, Target, raw } from './target.ts';
+import { eventually, KIB, MIB } from '@ron/testkit';
+import { Target, raw } from './target.ts';
 import type { Wire } from './target.ts';
 
 /** More than the buffers of both kernels hold, so that the server has to wait for the client. */

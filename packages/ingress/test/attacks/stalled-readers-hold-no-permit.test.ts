@@ -4,8 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { eventually } from '../support.ts';
-import { KIB, MIB, Target, raw } from './target.ts';
+import { eventually, KIB, MIB } from '@ron/testkit';
+import { Target, raw } from './target.ts';
 import type { Wire } from './target.ts';
 
 const PLACES = 4;

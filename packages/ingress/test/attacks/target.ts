@@ -1,89 +1,75 @@
 /** The example service as a process: its answers, its metrics, and the resources that the operating system reports. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, readdirSync } from 'node:fs';
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';
-import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { KEY_HEX, capability, eventually, metricIn, send } from '../support.ts';
-import type { Reply, SendInit } from '../support.ts';
+import { cpuMs, descriptorsOf, eventually, MIB } from '@ron/testkit';
+import { ServiceProcess, type Reply, type SendInit } from '@ron/testkit/service';
+import { KEY_HEX, capability } from '../support.ts';
 
 const MAIN = fileURLToPath(new URL('./target-main.ts', import.meta.url));
-export const KIB = 1024;
-export const MIB = 1024 * KIB;
-const MS_PER_TICK = 10;
 
 export class Target implements AsyncDisposable {
-  readonly url: string;
-  readonly port: number;
-  readonly pid: number;
-  readonly #child: ChildProcess;
+  readonly #process: ServiceProcess;
   readonly #wires: Wire[] = [];
-  #log = '';
 
-  private constructor(child: ChildProcess, url: string) {
-    this.#child = child;
-    this.url = url;
-    this.port = Number(new URL(url).port);
-    this.pid = child.pid!;
-    child.stderr!.setEncoding('utf8').on('data', (text: string) => (this.#log = (this.#log + text).slice(-20_000)));
+  private constructor(process: ServiceProcess) {
+    this.#process = process;
   }
 
   static async start(...flags: readonly string[]): Promise<Target> {
-    const args = ['--expose-gc', MAIN, `--notes.key_hex=${KEY_HEX}`, '--log.level=warn', ...flags];
-    const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe', 'ipc'] });
-    const early: string[] = [];
-    const gather = (chunk: Buffer): void => void early.push(String(chunk));
-    child.stderr!.on('data', gather);
-    for await (const line of createInterface({ input: child.stdout! })) {
-      const ready = JSON.parse(line) as { event: string; url: string };
-      if (ready.event !== 'ready') continue;
-      child.stderr!.off('data', gather);
-      child.stdout!.resume();
-      return new Target(child, ready.url);
-    }
-    throw new Error(`failed to start the service: ${early.join('')}`);
+    const all = [`--notes.key_hex=${KEY_HEX}`, '--log.level=warn', ...flags];
+    return new Target(await ServiceProcess.start({ main: MAIN, flags: all, node_flags: ['--expose-gc'], ipc: true }));
+  }
+
+  get url(): string {
+    return this.#process.url;
+  }
+
+  get port(): number {
+    return this.#process.port;
+  }
+
+  get pid(): number {
+    return this.#process.pid;
   }
 
   get up(): boolean {
-    return this.#child.exitCode === null && this.#child.signalCode === null;
+    return this.#process.running;
   }
 
   /** The end of its log. */
   get log(): string {
-    return this.#log;
+    return this.#process.log
+      .slice(-100)
+      .map((record) => JSON.stringify(record))
+      .join('\n');
   }
 
-  /** Resident memory. */
   get rss_bytes(): number {
-    const line = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${this.pid}/status`, 'utf8'));
-    return Number(line![1]) * KIB;
+    return this.#process.resident_bytes;
   }
 
   /** Memory in use after a garbage collection. Resident memory also holds the free space of the heap. */
   async live_bytes(): Promise<number> {
-    const answered = once(this.#child, 'message', { signal: AbortSignal.timeout(10_000) });
-    this.#child.send('memory');
+    const { child } = this.#process;
+    const answered = once(child, 'message', { signal: AbortSignal.timeout(10_000) });
+    child.send('memory');
     const [{ heapUsed, external }] = (await answered) as [NodeJS.MemoryUsage];
     return heapUsed + external;
   }
 
-  /** Processor time so far; unlike the clock, it excludes other processes. */
   get cpu_ms(): number {
-    const fields = readFileSync(`/proc/${this.pid}/stat`, 'utf8').split(' ');
-    return (Number(fields[13]) + Number(fields[14])) * MS_PER_TICK;
+    return cpuMs(this.pid);
   }
 
-  /** Open descriptors. */
   get descriptors(): number {
-    return readdirSync(`/proc/${this.pid}/fd`).length;
+    return descriptorsOf(this.pid);
   }
 
   send(method: string, path: string, init?: SendInit): Promise<Reply> {
-    return send(this.url, method, path, init);
+    return this.#process.send(method, path, init);
   }
 
   async put(name: string, body: Uint8Array | string): Promise<void> {
@@ -91,8 +77,8 @@ export class Target implements AsyncDisposable {
     assert.ok(reply.status === 201 || reply.status === 200, reply.text);
   }
 
-  async metric(series: string): Promise<number> {
-    return metricIn((await this.send('GET', '/metrics')).text, series);
+  metric(series: string): Promise<number> {
+    return this.#process.metric(series);
   }
 
   /** Opens a connection, which is closed when the target is disposed. */
@@ -113,9 +99,7 @@ export class Target implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const wire of this.#wires) wire.destroy();
-    if (!this.up) return;
-    this.#child.kill('SIGKILL');
-    await once(this.#child, 'exit');
+    await this.#process.kill();
   }
 }
 

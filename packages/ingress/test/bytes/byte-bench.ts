@@ -197,7 +197,3 @@ export function pattern(length: number): Buffer {
     length,
   );
 }
-
-export async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => void setImmediate(resolve));
-}

@@ -1,7 +1,9 @@
 /** Answers that fail, stall or exceed their budget end as a problem or a cut connection, and are counted. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { capability, eventually, RawClient, startService } from '../support.ts';
+import { capability, startService } from '../support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
 import { assertCounted, assertRefusal } from './refusals.ts';
 
 const MIB = 1024 * 1024;

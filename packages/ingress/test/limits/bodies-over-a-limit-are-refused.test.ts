@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { brotliCompressSync, gzipSync, zstdCompressSync } from 'node:zlib';
-import { capability, eventually, rawAnswer, RawClient, startService } from '../support.ts';
-import type { Reply } from '../support.ts';
+import { capability, rawAnswer, startService } from '../support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import type { Reply } from '@ron/testkit/service';
 import { assertCounted, assertRefusal } from './refusals.ts';
 
 const JSON_TYPE = { 'content-type': 'application/json' };

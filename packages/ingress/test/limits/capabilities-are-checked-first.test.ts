@@ -1,8 +1,10 @@
 /** A capability is checked before a request uses anything of the service. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { capability, eventually, RawClient, startService } from '../support.ts';
-import type { Reply } from '../support.ts';
+import { capability, startService } from '../support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import type { Reply } from '@ron/testkit/service';
 import { assertCounted, assertRefusal } from './refusals.ts';
 
 test('a missing or malformed capability gets 401, one without the scope gets 403', async () => {

@@ -1,7 +1,8 @@
 /** Each limit on headers is crossed once: status, problem code and metric. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { rawAnswer, RawClient, startService } from '../support.ts';
+import { rawAnswer, startService } from '../support.ts';
+import { RawClient } from '@ron/testkit/service';
 import { assertCounted, assertRefusal } from './refusals.ts';
 
 test('headers over the size limit get 431', async () => {

@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { test } from 'node:test';
-import { capability, eventually, rawAnswer, RawClient, startService } from '../support.ts';
+import { capability, rawAnswer, startService } from '../support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
 import { assertCounted, assertRefusal } from './refusals.ts';
 
 test('a request over the in-flight limit gets 429, health routes do not wait', async () => {

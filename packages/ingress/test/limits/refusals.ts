@@ -1,6 +1,7 @@
 /** Assertions about refusals that the tests of limits share. */
 import assert from 'node:assert/strict';
-import type { Reply, TestService } from '../support.ts';
+import type { Reply } from '@ron/testkit/service';
+import type { TestService } from '../support.ts';
 
 /** Every refusal is a complete problem, with `Retry-After` exactly on 429 and 503. */
 export function assertRefusal(reply: Reply, status: number, code: string): void {

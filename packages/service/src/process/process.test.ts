@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { suite, test, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { tempDirFor } from '@ron/testkit';
 
 const FIXTURE = fileURLToPath(new URL('../../test/tiny-service.ts', import.meta.url));
 const WAIT_MS = 20_000;
@@ -87,8 +87,7 @@ class Child {
 }
 
 async function configFile(t: TestContext, text: string): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-process-'));
-  t.after(() => rm(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   const path = join(dir, 'tiny.toml');
   await writeFile(path, text);
   return path;

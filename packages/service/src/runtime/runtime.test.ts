@@ -3,6 +3,7 @@ import { test, type TestContext } from 'node:test';
 import { isRonError, RonError, sleep } from '@ron/kernel';
 import { createLog, Metrics } from '@ron/telemetry';
 import { declareConcurrency } from './declaration.ts';
+import { eventually } from '@ron/testkit';
 import { ServiceRuntime } from './runtime.ts';
 
 const concurrency = declareConcurrency({
@@ -244,10 +245,8 @@ test('tasks are measured: spawned, restarted, cancelled, aborted', async (t) => 
     await sleep(60_000, ctx.index === 0 ? ctx.stopping : ctx.signal);
   });
   await runtime.run('request', () => Promise.resolve());
-  const until = performance.now() + 5000;
-  while (performance.now() < until && (await series(runtime)).get('tasks_restarted_total{kind="pool"}') === 0) {
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
+  const restarted = async (): Promise<number> => (await series(runtime)).get('tasks_restarted_total{kind="pool"}')!;
+  await eventually('a task is restarted', async () => (await restarted()) > 0);
   const before = await series(runtime);
   assert.ok(before.get('tasks_restarted_total{kind="pool"}')! >= 1);
   assert.ok(before.get('tasks_spawned_total{kind="pool"}')! >= 4);

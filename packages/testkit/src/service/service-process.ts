@@ -1,7 +1,7 @@
 /**
  * A service as a process: `await using storage = await ServiceProcess.start({ main: MAIN, flags })`.
  *
- * Contract: `start` resolves when the service has printed its ready line, and rejects with the last log lines if it exits
+ * Contract: `start` resolves when the service has printed its ready line, and rejects with a `StartError` if it exits
  * before that. Its log and its metrics are searched for secrets at the end of the test file. Disposal kills it.
  * Bound: a process that is not ready within `START_MS_MAX` is killed.
  */
@@ -30,12 +30,26 @@ export interface ServiceProcessInit {
   readonly under?: readonly string[];
 }
 
+/** An exit code, or the signal that killed the process. */
 export type ExitStatus = number | NodeJS.Signals | null;
+
+export type LogRecord = Record<string, unknown>;
+
+export class StartError extends Error {
+  readonly status: ExitStatus;
+  readonly log: readonly LogRecord[];
+
+  constructor(status: ExitStatus, log: readonly LogRecord[]) {
+    super(`the service exited during start (${status}): ${JSON.stringify(log.slice(-3))}`);
+    this.status = status;
+    this.log = log;
+  }
+}
 
 export class ServiceProcess implements AsyncDisposable {
   readonly child: ChildProcess;
   /** Log lines so far. A line that is not JSON becomes `{ msg: line }`. */
-  readonly log: Record<string, unknown>[] = [];
+  readonly log: LogRecord[] = [];
   url = '';
 
   private constructor(child: ChildProcess) {
@@ -60,12 +74,13 @@ export class ServiceProcess implements AsyncDisposable {
     });
     const started = new ServiceProcess(child);
     const ready = once(createInterface(child.stdout!), 'line') as Promise<[string]>;
-    const exited = once(child, 'exit').then(([code, signal]) => {
-      throw new Error(`the service exited during start (${code ?? signal}): ${JSON.stringify(started.log.slice(-3))}`);
+    // After `close` the log is complete.
+    const closed = once(child, 'close').then(([code, signal]) => {
+      throw new StartError(code ?? signal, started.log);
     });
-    exited.catch(() => undefined);
+    closed.catch(() => undefined);
     const timer = setTimeout(() => child.kill('SIGKILL'), START_MS_MAX);
-    const [line] = await Promise.race([ready, exited]).finally(() => clearTimeout(timer));
+    const [line] = await Promise.race([ready, closed]).finally(() => clearTimeout(timer));
     started.url = JSON.parse(line).url;
     return started;
   }
@@ -97,11 +112,11 @@ export class ServiceProcess implements AsyncDisposable {
   }
 
   /** The first log record with this message. */
-  logged(message: string): Record<string, unknown> | undefined {
+  logged(message: string): LogRecord | undefined {
     return this.log.find((entry) => entry['msg'] === message);
   }
 
-  /** Waits for the end of the process. Returns its exit code, or the signal that killed it. */
+  /** Waits for the end of the process. */
   async exit(): Promise<ExitStatus> {
     if (this.running) await once(this.child, 'exit');
     return this.child.exitCode ?? this.child.signalCode;

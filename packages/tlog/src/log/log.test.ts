@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { test, type TestContext } from 'node:test';
+import { readdirSync } from 'node:fs';
+import { test } from 'node:test';
 import { leafHash } from '../tree/hash.ts';
+import { tempDirFor } from '@ron/testkit';
 import { TransparencyLog, type TransparencyLogInit } from './log.ts';
 import { KeyType, parseVkey, verifyNote } from '../note/note-key.ts';
 import { parseNote } from '../note/note.ts';
@@ -15,12 +14,6 @@ const ORIGIN = 'example.com/audit';
 const { signal } = new AbortController();
 const signers = [memorySigner(ORIGIN), memorySigner(ORIGIN, KeyType.mlDsa44)];
 
-function tempDir(t: TestContext): string {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-tlog-'));
-  t.after(() => rmSync(dir, { recursive: true }));
-  return dir;
-}
-
 const open = (dir: string, init: Partial<TransparencyLogInit> = {}): Promise<TransparencyLog> =>
   TransparencyLog.open({ dir, origin: ORIGIN, signers, signal, ...init });
 
@@ -29,7 +22,7 @@ const entriesOf = (from: number, to: number): Buffer[] =>
   Array.from({ length: to - from }, (_, index) => entryOf(from + index));
 
 test('appended entries survive a restart with the same root and proofs', async (t) => {
-  const dir = tempDir(t);
+  const dir = tempDirFor(t);
   const log = await open(dir);
   assert.equal(log.checkpoint, undefined);
   assert.deepEqual(await log.append(entriesOf(0, 5), signal), { first: 0 });
@@ -60,7 +53,7 @@ test('appended entries survive a restart with the same root and proofs', async (
 });
 
 test('a checkpoint is signed by every signer, in text and in the subtree structure', async (t) => {
-  await using log = await open(tempDir(t));
+  await using log = await open(tempDirFor(t));
   await log.append(entriesOf(0, 3), signal);
   const { text } = await log.writeCheckpoint(signal);
   const keys = signers.map((signer) => parseVkey(signer.vkey));
@@ -70,7 +63,7 @@ test('a checkpoint is signed by every signer, in text and in the subtree structu
 });
 
 test('only tiles and bundles that a checkpoint covers are served', async (t) => {
-  const dir = tempDir(t);
+  const dir = tempDirFor(t);
   await using log = await open(dir);
   await log.append(entriesOf(0, 300), signal);
   assert.equal(await log.readTile('tile/0/000'), undefined, 'no checkpoint yet');
@@ -97,7 +90,7 @@ test('only tiles and bundles that a checkpoint covers are served', async (t) => 
 });
 
 test('an entry that is too long, a missing index and a size beyond the end are refused', async (t) => {
-  await using log = await open(tempDir(t));
+  await using log = await open(tempDirFor(t));
   await log.append([new Uint8Array(65_535), new Uint8Array(0)], signal);
   await assert.rejects(log.append([new Uint8Array(65_536)], signal), { code: 'payload_too_large' });
   assert.equal((await log.entry(0)).length, 65_535);
@@ -110,7 +103,7 @@ test('an entry that is too long, a missing index and a size beyond the end are r
 });
 
 test('nothing is signed twice: without new entries the current checkpoint is returned', async (t) => {
-  const dir = tempDir(t);
+  const dir = tempDirFor(t);
   let signatures = 0;
   const counting = {
     ...signers[0]!,
@@ -134,7 +127,7 @@ test('nothing is signed twice: without new entries the current checkpoint is ret
 });
 
 test('only one process can open a log, and close is idempotent', async (t) => {
-  const dir = tempDir(t);
+  const dir = tempDirFor(t);
   const log = await open(dir);
   await assert.rejects(open(dir), { code: 'conflict' });
   await log.close();
@@ -145,7 +138,7 @@ test('only one process can open a log, and close is idempotent', async (t) => {
 });
 
 test('close waits for reads in progress and refuses new ones', async (t) => {
-  const log = await open(tempDir(t));
+  const log = await open(tempDirFor(t));
   await log.append(entriesOf(0, 600), signal);
   await log.writeCheckpoint(signal);
   const reads = [log.readTile('tile/0/000'), log.readTile('tile/entries/001')];
@@ -159,7 +152,7 @@ test('close waits for reads in progress and refuses new ones', async (t) => {
 });
 
 test('appends beyond the queue limit are refused immediately', async (t) => {
-  await using log = await open(tempDir(t));
+  await using log = await open(tempDirFor(t));
   const results = await Promise.allSettled(
     Array.from({ length: 40 }, (_, index) => log.append([entryOf(index)], signal)),
   );

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test, type TestContext } from 'node:test';
+import { test } from 'node:test';
 import fc from 'fast-check';
 import { CrashFileSystem } from '@ron/log/testing';
+import { tempDirFor } from '@ron/testkit';
 import { copyLog } from './copy-log.ts';
 import { TransparencyLog } from '../log/log.ts';
 import { KeyType } from '../note/note-key.ts';
@@ -42,14 +42,8 @@ async function audit(fs: CrashFileSystem): Promise<Audit> {
   return await verifyLog(source, vkeys, { signal, origin: ORIGIN });
 }
 
-function tempDir(t: TestContext): string {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-tlog-'));
-  t.after(() => rmSync(dir, { recursive: true }));
-  return dir;
-}
-
 test('an intact log passes: as files, as a copy and over HTTP', async (t) => {
-  const dir = tempDir(t);
+  const dir = tempDirFor(t);
   await using log = await write(undefined, join(dir, 'log'), 1030, 1000);
   const expected = { ok: true, checkpoint: log.checkpoint, signed_by: vkeys } as const;
   await using files = await dirSource(join(dir, 'log'));
@@ -81,7 +75,7 @@ test('an intact log passes: as files, as a copy and over HTTP', async (t) => {
 });
 
 test('a deleted partial tile is cut from the full one', async (t) => {
-  const dir = tempDir(t);
+  const dir = tempDirFor(t);
   const log = await write(undefined, join(dir, 'log'), 300, 300);
   await using files = await dirSource(join(dir, 'log'));
   await copyLog(files, join(dir, 'copy'), { signal });
@@ -125,7 +119,7 @@ test('a flipped bit anywhere in the files is detected', async () => {
 });
 
 test('a flipped bit anywhere in a copy is detected, and the right file is named', async (t) => {
-  const dir = tempDir(t);
+  const dir = tempDirFor(t);
   const log = await write(undefined, join(dir, 'log'), 520, 520);
   await log.close();
   await using files = await dirSource(join(dir, 'log'));
@@ -180,7 +174,7 @@ test('damage is described', async () => {
 });
 
 test('a consistent rewrite of the log is detected by its root', async (t) => {
-  const dir = tempDir(t);
+  const dir = tempDirFor(t);
   await (await write(undefined, join(dir, 'log'), 300, 300)).close();
   const other = await TransparencyLog.open({ dir: join(dir, 'other'), origin: ORIGIN, signers, signal });
   await other.append(entriesOf(1, 301), signal);

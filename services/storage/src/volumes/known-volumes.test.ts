@@ -1,17 +1,16 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { CrashFileSystem } from '@ron/log/testing';
+import { tempDirFor } from '@ron/testkit';
 import { KnownVolumes } from './known-volumes.ts';
 
 const A = { id: 'aaaa', item: '/mnt/a' };
 const B = { id: 'bbbb', item: '/mnt/b@domain=rack' };
 
 async function temporary(t: TestContext): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-known-'));
-  t.after(() => rm(dir, { recursive: true, force: true }));
+  const dir = tempDirFor(t);
   return dir;
 }
 

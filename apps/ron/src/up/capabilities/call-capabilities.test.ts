@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { attenuate, Checker, FileKeySource, inspectToken, mint } from '@ron/auth';
 import type { AccessRequest } from '@ron/proto';
 import type { Service } from '@ron/proto';
+import { tempDirFor } from '@ron/testkit';
 import { homeAt, type Home } from '../../home.ts';
 import { plan } from '../plan.ts';
 import type { Call, ServiceEntry } from '../table/service-entry.ts';
@@ -46,8 +46,7 @@ const table = (calls: readonly Call[]): ServiceEntry[] => [
 ];
 
 async function homeOf(t: TestContext): Promise<Home> {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-calls-'));
-  t.after(() => rm(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   return homeAt(dir);
 }
 

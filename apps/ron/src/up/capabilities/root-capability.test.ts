@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { test, type TestContext } from 'node:test';
 import { attenuate, Checker, FileKeySource, inspectToken } from '@ron/auth';
 import { installSched, realSched } from '@ron/kernel';
 import type { Service } from '@ron/proto';
+import { tempDirFor } from '@ron/testkit';
 import { homeAt, type Home } from '../../home.ts';
 import type { ServiceEntry } from '../table/service-entry.ts';
 import { NODE_TTL_MS } from './renewal.ts';
@@ -27,8 +26,7 @@ const prepare = (at: Home, names: readonly Service[]): Promise<void> =>
   prepareKeys(at, rows(names), rows(names), signal);
 
 async function home(t: TestContext): Promise<Home> {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-cap-'));
-  t.after(() => rm(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   return homeAt(dir);
 }
 
