@@ -47,7 +47,7 @@ test('an object that is put again or pinned while it expires stays', async (t) =
 });
 
 const urlOf = (path: string): string => import.meta.resolve(path);
-const LOG = ['@ron/log', '../../../log/src/segment-log.ts'].map(urlOf);
+const LOG = ['@ron/log', '../../../log/src/segments/segment-log.ts'].map(urlOf);
 const VOLUME = [
   '../volume/local-volume.ts',
   './rewrite.ts',
@@ -71,7 +71,7 @@ interface Mutation {
 const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a segment is removed under its readers',
-    file: '../../../log/src/segment-files.ts',
+    file: '../../../log/src/segments/segment-files.ts',
     find: 'await freed.promise;',
     replace: '',
     entry: '../volume/local-volume.ts',

@@ -10,7 +10,7 @@
  * Bound: at most `images_max` disks for each crash point; when there are more, a sample drawn by `random`.
  */
 import { dirname } from 'node:path';
-import type { File, FileSystem } from '../file-system.ts';
+import type { File, FileSystem } from '../disk/file-system.ts';
 
 const SECTOR_BYTES = 512;
 

@@ -10,8 +10,8 @@
  */
 import { sched, type RonError } from '@ron/kernel';
 import { BatchMemory, BatchWrite } from './batch-write.ts';
-import { diskError, isFull, isGone } from './disk-error.ts';
-import type { File } from './file-system.ts';
+import { diskError, isFull, isGone } from '../disk/disk-error.ts';
+import type { File } from '../disk/file-system.ts';
 import type { Appended, DurableEnd, DurableRecord, Position, RecordInput } from './record.ts';
 import type { SegmentFiles } from './segment-files.ts';
 

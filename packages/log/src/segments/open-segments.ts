@@ -5,8 +5,8 @@
  * disk can be read. Bound: as in scan.ts. Cancellation: by the signal.
  */
 import { join } from 'node:path';
-import { isGone, isReadOnly } from './disk-error.ts';
-import { realFileSystem, type File, type FileSystem } from './file-system.ts';
+import { isGone, isReadOnly } from '../disk/disk-error.ts';
+import { realFileSystem, type File, type FileSystem } from '../disk/file-system.ts';
 import type { Position } from './record.ts';
 import { scan, type ScanEnd } from './scan.ts';
 import type { SegmentFiles } from './segment-files.ts';

@@ -8,7 +8,7 @@
  * Cancellation: by the signal, between two reads.
  */
 import { sched } from '@ron/kernel';
-import type { File } from './file-system.ts';
+import type { File } from '../disk/file-system.ts';
 import { decodeHeader, HEADER_BYTES, isBodyIntact, recordBytes, type RecordHead } from './record.ts';
 
 const READ_BYTES = 4 * 1024 * 1024;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { DiskGate, gatedFileSystem } from './disk-gate.ts';
-import { CrashFileSystem } from './testing/index.ts';
+import { CrashFileSystem } from '../testing/index.ts';
 
 const codeOf = (code: string) => (error: NodeJS.ErrnoException) => error.code === code;
 const forever = (): Promise<never> => new Promise(() => undefined);

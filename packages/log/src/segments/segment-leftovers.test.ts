@@ -4,11 +4,11 @@ import { readdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { test } from 'node:test';
 import { tempDirFor } from '@ron/testkit';
-import { DiskGate, gatedFileSystem } from './disk-gate.ts';
-import { realFileSystem, type FileSystem } from './file-system.ts';
+import { DiskGate, gatedFileSystem } from '../disk/disk-gate.ts';
+import { realFileSystem, type FileSystem } from '../disk/file-system.ts';
 import type { Position, RecordHead } from './record.ts';
 import { SegmentLog } from './segment-log.ts';
-import { CrashFileSystem } from './testing/index.ts';
+import { CrashFileSystem } from '../testing/index.ts';
 
 const { signal } = new AbortController();
 const record = (key: number) => ({ type: 1, id: new Uint8Array(32).fill(key), payload: Buffer.alloc(200, key) });

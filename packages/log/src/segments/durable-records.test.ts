@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { beforeEach, test } from 'node:test';
 import type { DurableRecord, RecordInput } from './record.ts';
 import { SegmentLog } from './segment-log.ts';
-import { CrashFileSystem } from './testing/index.ts';
+import { CrashFileSystem } from '../testing/index.ts';
 
 const { signal } = new AbortController();
 const record = (key: number, bytes = 10): RecordInput => ({

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import type { FileSystem } from './file-system.ts';
+import type { FileSystem } from '../disk/file-system.ts';
 import { SegmentLog } from './segment-log.ts';
-import { CrashFileSystem } from './testing/index.ts';
+import { CrashFileSystem } from '../testing/index.ts';
 
 const signal = new AbortController().signal;
 const DIR = '/log';

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { RonError } from '@ron/kernel';
 import type { Build, World } from '@ron/explorer';
-import type { File, FileSystem } from './file-system.ts';
+import type { File, FileSystem } from '../disk/file-system.ts';
 import { HEADER_BYTES } from './record.ts';
 import type { SegmentLog } from './segment-log.ts';
 

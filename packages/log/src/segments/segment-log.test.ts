@@ -7,7 +7,7 @@ import { afterEach, beforeEach, test } from 'node:test';
 import { isRonError } from '@ron/kernel';
 import { SegmentLog, type Damage, type SegmentLogInit } from './segment-log.ts';
 import { encodeHeader, recordBytes, type RecordHead } from './record.ts';
-import { CrashFileSystem, type Faults } from './testing/index.ts';
+import { CrashFileSystem, type Faults } from '../testing/index.ts';
 
 const signal = new AbortController().signal;
 let dir: string;

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
 import { isRonError } from '@ron/kernel';
-import { isGone } from './disk-error.ts';
+import { isGone } from '../disk/disk-error.ts';
 import { SegmentLog } from './segment-log.ts';
 
 const signal = new AbortController().signal;

@@ -13,11 +13,11 @@
  */
 import { join } from 'node:path';
 import { assert, RonError } from '@ron/kernel';
-import { realFileSystem, type FileSystem } from './file-system.ts';
+import { realFileSystem, type FileSystem } from '../disk/file-system.ts';
 import { GroupCommit } from './group-commit.ts';
 import { iterate, type IteratedRecord } from './iterate.ts';
 import { openSegments, reaches } from './open-segments.ts';
-import { SHARED } from './read-now.ts';
+import { SHARED } from '../disk/read-now.ts';
 import {
   HEADER_BYTES,
   ID_BYTES,

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { RecordInput } from './record.ts';
 import { SegmentLog } from './segment-log.ts';
-import { CrashFileSystem } from './testing/index.ts';
+import { CrashFileSystem } from '../testing/index.ts';
 
 const RECORDS = 2000;
 /** A record costs at least as much as 8 KiB, and a turn comes after 1 MiB. */

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
 import type { RecordInput } from './record.ts';
 import { SegmentLog } from './segment-log.ts';
-import { CrashFileSystem } from './testing/index.ts';
+import { CrashFileSystem } from '../testing/index.ts';
 
 const { signal } = new AbortController();
 const record = (key: number): RecordInput => ({

@@ -13,8 +13,8 @@
  * Bound: one file is read at a time. Cancellation: by the signal, between two reads.
  */
 import { join } from 'node:path';
-import { isReadOnly } from './disk-error.ts';
-import type { FileSystem } from './file-system.ts';
+import { isReadOnly } from '../disk/disk-error.ts';
+import type { FileSystem } from '../disk/file-system.ts';
 import { scan } from './scan.ts';
 
 const NAME = /^(?<segment>\d{8})-(?<salt>[0-9a-f]{8})\.(?<kind>seg|dup)$/;

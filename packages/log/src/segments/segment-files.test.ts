@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { tempDirFor } from '@ron/testkit';
-import { realFileSystem } from './file-system.ts';
+import { realFileSystem } from '../disk/file-system.ts';
 import { SegmentFiles } from './segment-files.ts';
 
 const isLinux = process.platform === 'linux';

@@ -10,8 +10,8 @@
  */
 import { join } from 'node:path';
 import { assert, RonError, sched } from '@ron/kernel';
-import { rethrowDisk } from './disk-error.ts';
-import type { File, FileSystem } from './file-system.ts';
+import { rethrowDisk } from '../disk/disk-error.ts';
+import type { File, FileSystem } from '../disk/file-system.ts';
 import { fileNameOf, resolveLeftovers, type SegmentName } from './segment-leftovers.ts';
 
 const OPEN_MAX = 128;

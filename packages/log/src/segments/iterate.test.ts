@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import type { Position, RecordInput } from './record.ts';
 import { SegmentLog, type Damage } from './segment-log.ts';
-import { CrashFileSystem } from './testing/index.ts';
+import { CrashFileSystem } from '../testing/index.ts';
 
 const { signal } = new AbortController();
 const START: Position = { segment: 0, offset: 0 };
