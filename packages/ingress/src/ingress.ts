@@ -81,9 +81,9 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     },
     async listen(from) {
       if (second !== undefined && metrics_target !== undefined) {
-        await second.listen(metrics_target, from?.release(config.metrics_addr!));
+        await second.listen(metrics_target, from?.release('metrics_addr'));
       }
-      return main.listen(target, from?.release(config.bind));
+      return main.listen(target, from?.release('bind'));
     },
     beginDrain: () => drain.begin(),
     drained: (signal) => drain.drained(signal),

@@ -10,7 +10,7 @@ const BIND = '127.0.0.1:0';
 
 test('healthz answers while the service starts, everything else is refused with Retry-After', async () => {
   await using starting = await StartingListener.open({ bind: BIND });
-  const url = `http://127.0.0.1:${starting.portOf(BIND)}`;
+  const url = `http://127.0.0.1:${starting.portOf('bind')}`;
   const health = await fetch(`${url}/healthz`);
   assert.equal(health.status, 200);
   assert.deepEqual(await health.json(), { status: 'ok', starting: true });
@@ -26,7 +26,7 @@ test('healthz answers while the service starts, everything else is refused with 
 
 test('the guards apply while the service starts', async () => {
   await using starting = await StartingListener.open({ bind: BIND });
-  const url = `http://127.0.0.1:${starting.portOf(BIND)}`;
+  const url = `http://127.0.0.1:${starting.portOf('bind')}`;
   const answers: [status: number, method: string, path: string, headers: Record<string, string>][] = [
     [421, 'GET', '/healthz', { host: 'evil.example' }],
     [421, 'GET', 'http://evil.example/healthz', {}],
@@ -40,7 +40,7 @@ test('the guards apply while the service starts', async () => {
 
 test('the service takes over the socket: probes never see a refused connection, and the port stays', async () => {
   const starting = await StartingListener.open({ bind: BIND });
-  const port = starting.portOf(BIND);
+  const port = starting.portOf('bind');
   const ingress = await createIngress({
     service: 'probe',
     version: '0',
@@ -65,7 +65,7 @@ test('the service takes over the socket: probes never see a refused connection, 
   while (answers.length < before + 5) await new Promise((resolve) => void setImmediate(resolve));
   over.abort();
   await probing;
-  assert.equal(starting.portOf(BIND), undefined, 'it has nothing left to close');
+  assert.equal(starting.portOf('bind'), undefined, 'it has nothing left to close');
   assert.ok(!answers.includes('ECONNREFUSED'), answers.join('\n'));
   assert.match(answers[0]!, /"starting":true/);
   assert.match(answers.at(-1)!, /^200 /);
@@ -75,7 +75,7 @@ test('the service takes over the socket: probes never see a refused connection, 
 
 test('clients that send no request hold a connection only until the header timeout', async () => {
   await using starting = await StartingListener.open({ bind: BIND, header_timeout_ms: 500 });
-  const port = starting.portOf(BIND)!;
+  const port = starting.portOf('bind')!;
   const silent = await Promise.all(Array.from({ length: 64 }, () => RawClient.open(port)));
   for (const client of silent.slice(32)) client.write('GET /healthz HTTP/1.1\r\n');
   await eventually('all are cut', () => silent.every(({ closed }) => closed));
@@ -84,5 +84,16 @@ test('clients that send no request hold a connection only until the header timeo
 
 test('an address in use fails the start with the reason', async () => {
   await using first = await StartingListener.open({ bind: BIND });
-  await assert.rejects(StartingListener.open({ bind: `127.0.0.1:${first.portOf(BIND)}` }), /cannot listen.*EADDRINUSE/);
+  await assert.rejects(
+    StartingListener.open({ bind: `127.0.0.1:${first.portOf('bind')}` }),
+    /cannot listen.*EADDRINUSE/,
+  );
+});
+
+test('two addresses with the same text have a listener each, and both are closed', async () => {
+  const starting = await StartingListener.open({ bind: BIND, metrics_addr: BIND });
+  const ports = [starting.portOf('bind')!, starting.portOf('metrics_addr')!];
+  assert.notEqual(ports[0], ports[1]);
+  starting.close();
+  for (const port of ports) await assert.rejects(fetch(`http://127.0.0.1:${port}/healthz`));
 });

@@ -30,9 +30,11 @@ const HEALTH_PATH = '/healthz';
 const OK = JSON.stringify({ status: 'ok', starting: true });
 const OK_HEADERS = { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(OK)) };
 
+/** The key of the configuration that has the address. Two keys may have the same text: `127.0.0.1:0`. */
+export type ListenerRole = 'bind' | 'metrics_addr';
+
 export class StartingListener implements AsyncDisposable {
-  /** By address, as written in the configuration. */
-  readonly #servers = new Map<string, Server>();
+  readonly #servers = new Map<ListenerRole, Server>();
 
   private constructor() {}
 
@@ -41,8 +43,8 @@ export class StartingListener implements AsyncDisposable {
     const tls = config.tls === undefined ? undefined : await readTls(config.tls);
     const starting = new StartingListener();
     try {
-      await starting.#listen(config.bind, config, tls);
-      if (config.metrics_addr !== undefined) await starting.#listen(config.metrics_addr, config, undefined);
+      await starting.#listen('bind', config, tls);
+      await starting.#listen('metrics_addr', config, undefined);
       return starting;
     } catch (error) {
       starting.close();
@@ -50,15 +52,14 @@ export class StartingListener implements AsyncDisposable {
     }
   }
 
-  /** The port of an address, as written in the configuration. */
-  portOf(bind: string): number | undefined {
-    return (this.#servers.get(bind)?.address() as AddressInfo | undefined)?.port;
+  portOf(role: ListenerRole): number | undefined {
+    return (this.#servers.get(role)?.address() as AddressInfo | undefined)?.port;
   }
 
-  /** The server whose listening socket the listener of `bind` takes over. Its connections are closed. */
-  release(bind: string): Server | undefined {
-    const server = this.#servers.get(bind);
-    this.#servers.delete(bind);
+  /** The server whose listening socket the listener takes over. Its connections are closed. */
+  release(role: ListenerRole): Server | undefined {
+    const server = this.#servers.get(role);
+    this.#servers.delete(role);
     server?.closeAllConnections();
     return server;
   }
@@ -75,7 +76,9 @@ export class StartingListener implements AsyncDisposable {
     this.close();
   }
 
-  async #listen(bind: string, config: IngressConfig, tls: TlsMaterial | undefined): Promise<void> {
+  async #listen(role: ListenerRole, config: IngressConfig, tls: TlsMaterial | undefined): Promise<void> {
+    const bind = config[role];
+    if (bind === undefined) return;
     const target: BindTarget = parseBind(bind);
     if (target.kind === 'unix') return;
     const checks = new RequestChecks({
@@ -99,7 +102,7 @@ export class StartingListener implements AsyncDisposable {
     await listening(server, { host: target.host, port: target.port, backlog: config.backlog });
     // A failed accept must not end the process.
     server.on('error', () => undefined);
-    this.#servers.set(bind, server);
+    this.#servers.set(role, server);
   }
 }
 
