@@ -31,8 +31,8 @@ const OK = JSON.stringify({ status: 'ok', starting: true });
 const OK_HEADERS = { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(OK)) };
 
 export class StartingListener implements AsyncDisposable {
-  /** By address, as written in the configuration. */
-  readonly #servers = new Map<string, Server>();
+  /** With their addresses as written in the configuration. Two may have the same address if its port is 0. */
+  #servers: { readonly bind: string; readonly server: Server }[] = [];
 
   private constructor() {}
 
@@ -52,23 +52,24 @@ export class StartingListener implements AsyncDisposable {
 
   /** The port of an address, as written in the configuration. */
   portOf(bind: string): number | undefined {
-    return (this.#servers.get(bind)?.address() as AddressInfo | undefined)?.port;
+    const found = this.#servers.find((each) => each.bind === bind);
+    return (found?.server.address() as AddressInfo | undefined)?.port;
   }
 
   /** The server whose listening socket the listener of `bind` takes over. Its connections are closed. */
   release(bind: string): Server | undefined {
-    const server = this.#servers.get(bind);
-    this.#servers.delete(bind);
-    server?.closeAllConnections();
-    return server;
+    const found = this.#servers.findLast((each) => each.bind === bind);
+    this.#servers = this.#servers.filter((each) => each !== found);
+    found?.server.closeAllConnections();
+    return found?.server;
   }
 
   close(): void {
-    for (const server of this.#servers.values()) {
+    for (const { server } of this.#servers) {
       server.closeAllConnections();
       server.close();
     }
-    this.#servers.clear();
+    this.#servers = [];
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -99,7 +100,7 @@ export class StartingListener implements AsyncDisposable {
     await listening(server, { host: target.host, port: target.port, backlog: config.backlog });
     // A failed accept must not end the process.
     server.on('error', () => undefined);
-    this.#servers.set(bind, server);
+    this.#servers.push({ bind, server });
   }
 }
 
