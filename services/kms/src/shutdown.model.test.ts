@@ -15,12 +15,15 @@ test('a stop at any moment: every task ends, completed work is in the log, and t
   await assertHoldsWithin(t, shutdown(REAL, 1), { name: 'shutdown', sleepSets: true, smaller, ...TIMELESS });
 });
 
+const inKernel = (file: string): string => new URL(file, import.meta.resolve('@ron/kernel')).href;
+
 const MUTANTS = [
   {
     bug: 'the stop does not wake the signers',
     part: 'BatchQueue',
-    module: new URL('./fair/batch-queue.ts', import.meta.resolve('@ron/kernel')).href,
-    find: 'while (this.#workers.size > 0) this.#workers.wakeFirst(false);\n    this.#workers.close();',
+    module: inKernel('./work/served-queue.ts'),
+    entry: inKernel('./fair/batch-queue.ts'),
+    find: 'while (this.workers.size > 0) this.workers.wakeFirst(undefined);\n    this.workers.close();',
     replace: '',
     caught: 'deadlock',
   },
@@ -42,9 +45,9 @@ const MUTANTS = [
   },
 ] as const;
 
-for (const { bug, part, module, find, replace, caught } of MUTANTS) {
+for (const { bug, part, module, find, replace, caught, ...init } of MUTANTS) {
   test(`caught: ${bug}`, async () => {
-    const broken = await mutant<Parts>(module, find, replace);
+    const broken = await mutant<Parts>(module, find, replace, init);
     await assertCaught(shutdown({ ...REAL, [part]: broken[part] }, 1), TIMELESS, caught);
   });
 }
