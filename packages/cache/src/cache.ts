@@ -1,7 +1,7 @@
 /**
  * A cache in memory, bounded by bytes or entries or both, with expiry, negative entries and resistance to scans.
  *
- * Contract: `get` gives the value that was last set for the key, or undefined. An entry is fresh for `ttl_ms`, then stale
+ * Contract: `get` returns the value that was last set for the key, or undefined. An entry is fresh for `ttl_ms`, then stale
  * for `stale_ms`, then expired; without `ttl_ms` it stays fresh. `get`, `peek` and `has` see fresh values only; `find`
  * returns the state too, and gives an expired entry once more while it is removed, so that it can be revalidated. A
  * negative entry records that the key has no value, with its own `ttl_ms`.
@@ -220,7 +220,7 @@ export class Cache<V extends Value> {
     this.#ghosts.clear();
   }
 
-  /** Removes the expired ones among the next `steps` entries; the next call goes on from there. How many they were. */
+  /** Removes the expired ones among the next `steps` entries; the next call continues from there. Returns their number. */
   sweep(steps: number): number {
     touch(this);
     const expired = this.#sweep(steps);
@@ -268,7 +268,7 @@ export class Cache<V extends Value> {
     return true;
   }
 
-  /** Rounds up: an entry may live up to 1 ms longer than asked for, never shorter. */
+  /** Rounds up: an entry may live up to 1 ms longer than requested, never shorter. */
   #limit(entry: Entry<V>, ttl_ms: number, stale_ms: number): void {
     this.#expires = true;
     entry.fresh_until = Math.ceil(this.#now_ms() + Math.max(0, ttl_ms));

@@ -93,7 +93,7 @@ export interface LoadInit<K> {
   schema: ConfigSchema<K>;
   /** `--key=value` or `--key value`; a boolean alone is true. */
   flags?: readonly string[] | undefined;
-  /** Only variables that begin with `env_prefix` are looked at. Default none. */
+  /** Only variables that begin with `env_prefix` are read. Default none. */
   env?: Readonly<Record<string, string | undefined>> | undefined;
   /** Such as `RON_STORAGE_`. A variable with it that names no key is a problem. */
   env_prefix?: string | undefined;

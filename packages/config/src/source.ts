@@ -3,7 +3,7 @@
  *
  * Contract: `watch` always holds a complete, valid, frozen config. `reload` reads the file again and swaps the whole or
  * nothing: a bad file, or a change to a key that needs a restart, keeps the old config and says why. Reloads run one
- * after another, in the order in which they were asked for.
+ * after another, in the order in which they were requested.
  * Bound: a file of at most `FILE_BYTES_MAX`. Overflow: a longer one is refused unread.
  * Cancellation: `close` closes the watch; a reload that is under way then reports that it came too late.
  */

@@ -1,6 +1,6 @@
 /**
  * One table of every error that crosses a boundary: its stable code, HTTP status, whether a caller may retry, and the
- * metric that counts it. The seeds' error taxonomies are these rows; `docs/errors.md` is generated from them.
+ * metric that counts it. It covers the error taxonomies of all service specifications (the seeds); `docs/errors.md` is generated from it.
  */
 
 export interface ErrorRow {
@@ -23,7 +23,7 @@ const row = (status: number, retryable: boolean, metric: string, when: string): 
 const REJECTED = 'rejected_total{reason}';
 
 export const ERRORS = {
-  // Load: the client did nothing wrong and may come back.
+  // Load: the request is valid, and the client may retry it.
   busy: row(
     429,
     true,
@@ -113,7 +113,7 @@ export type ErrorCode = keyof typeof ERRORS;
 
 export interface RonErrorInit {
   cause?: unknown;
-  /** The operation that failed, for `timeout` and friends. A short fixed word: it becomes a metric label. */
+  /** The operation that failed, for example of a `timeout`. A short fixed word: it becomes a metric label. */
   op?: string;
   /** How long the caller should wait before it tries again, before jitter. */
   retry_after_ms?: number;

@@ -103,6 +103,15 @@ test('a start that fails closes the resources that it opened and frees its port'
   assert.equal((await get(service.url, '/healthz')).status, 200);
 });
 
+test('a service with passport and without the task that polls it does not start', async () => {
+  const { revocation_watch: _, ...tasks } = smallest.concurrency.tasks;
+  const silent = { ...smallest, concurrency: { ...smallest.concurrency, tasks } } as unknown as typeof smallest;
+  const config = configOf(['--auth.passport_url=http://127.0.0.1:1']);
+  const log = createLog({ service: 'index', level: 'fatal', sink: { write: () => undefined } });
+  const init = { config, metrics: new Metrics('index'), log, env: {} };
+  await assert.rejects(startService(silent, init), /auth\.passport_url declares revocation_watch/);
+});
+
 test('a domain event is logged at its level', async (t) => {
   const lines: Record<string, unknown>[] = [];
   const service = await start(t, {}, lines);

@@ -8,7 +8,7 @@
  */
 import { Checker, inspectToken, isNodeSubject, mint, type KeySource, type Minted } from '@ron/auth';
 import { isRonError, RonError, sched } from '@ron/kernel';
-import { isScope, SERVICES, type Scope, type Service } from '@ron/proto';
+import { isScope, SERVICES, type Scope, type Service, type TokenVerdict } from '@ron/proto';
 import type { PassportConfig } from './config.ts';
 import { inherit, requireScopes, type Issuing } from './inheritance.ts';
 import type { RevocationRegistry } from './revocation-registry.ts';
@@ -19,16 +19,6 @@ export interface IssueRequest {
   readonly subject?: string | undefined;
   readonly ttl_ms?: number | undefined;
   readonly caveats?: readonly string[] | undefined;
-}
-
-export interface TokenVerdict {
-  readonly ok: boolean;
-  readonly reason?: string;
-  readonly audience?: string;
-  readonly subject?: string;
-  readonly scopes?: readonly string[];
-  readonly expires_ms?: number;
-  readonly capability_id?: string;
 }
 
 export interface IssuerInit {

@@ -91,7 +91,7 @@ export const concurrency = declareConcurrency({
     repair_run: { count: 0, criticality: 'optional', does: 'a repair on request, one at a time' },
     scrub_run: { count: 0, criticality: 'optional', does: 'a scrub on request, one at a time' },
   },
-  // The seed's other two need none: configuration is an immutable snapshot, and the index changes in synchronous steps of
+  // The other two locks of the specification are not needed: configuration is an immutable snapshot, and the index changes in synchronous steps of
   // one object (ARCHITECTURE.md).
   locks: { io_counters: { rank: 3, guards: 'how long reads and writes took, until repair_pacing takes the figures' } },
   deadlines: {

@@ -15,7 +15,7 @@ import { concurrency } from './concurrency.ts';
 import { schema, type StorageConfig } from './config.ts';
 import { eventLevel } from './events.ts';
 import { durabilityMeter } from './objects/durability-meter.ts';
-import { patientQueue } from './objects/patience.ts';
+import { limitQueueWait } from './objects/queue-wait-limit.ts';
 import { openParts } from './parts.ts';
 import { gatesOf } from './readiness.ts';
 import { routes } from './routes.ts';
@@ -50,7 +50,7 @@ export const storage = defineService({
         uploadStep: () => runtime.deadline('put'),
         onOpened: (object) => hot.remember(object),
       }),
-      lanes: { get: workGet, put: patientQueue(workPut, () => runtime.deadline('wait')) },
+      lanes: { get: workGet, put: limitQueueWait(workPut, () => runtime.deadline('wait')) },
       fast: {
         route: 'GET /o/:addr',
         lookup: (target) => hot.lookup(target),

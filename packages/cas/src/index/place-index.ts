@@ -272,7 +272,7 @@ export class PlaceIndex implements AsyncDisposable {
     this.#rebuilding = other;
   }
 
-  /** Replaces this index by the rebuilt one. When that fails, this one goes on as it was. */
+  /** Replaces this index by the rebuilt one. If that fails, this one stays in use. */
   adoptRebuilt(applied: () => Applied): Promise<void> {
     return this.#inOrder(() => this.#adopt(applied));
   }

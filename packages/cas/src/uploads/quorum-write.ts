@@ -4,7 +4,7 @@
  * Contract: writes to all of `first` start at once. A place that fails, or does not answer within `lag_ms`, is replaced by
  * the next of `spare`. The call resolves when every started write has ended, or when `enough` places have the data and the
  * remaining ones exceed `lag_ms` or are known to be slow.
- * Bound: one write for each place. Cancellation: none; the writes in `late` end on their own.
+ * Bound: one write for each place. A write cannot be cancelled; those in `late` may still succeed.
  */
 import { sched, type Timer } from '@ron/kernel';
 

@@ -1,5 +1,5 @@
 /**
- * The life of a volume: one tagged state and one transition table. Every reader asks this state; there is no second flag.
+ * The life of a volume: one tagged state and one transition table. Every reader uses this state; there is no second flag.
  *
  *     opening --opened--> open --lose--> absent --open--> opening
  *     opening --openFailed--> absent      absent | opening | open --abandon--> abandoned --restore--> absent

@@ -2,7 +2,7 @@
  * Writes to a set of volumes: contents to some, objects to those that hold or removed them, decisions to all.
  *
  * Contract: each volume applies writes in the order of the calls of `put`. A put is acknowledged once `write_min` volumes have
- * it; a decision about an object, once every volume has it that was not struck off. A volume that was slow recently gets new
+ * it; a decision about an object, once every volume that was not struck off has it. A volume that was slow recently gets new
  * records only if the others do not suffice, and is not awaited if enough others have them.
  * Bound: a put or sync waits at most `lag_ms` for a slow volume once enough have it. Overflow: `storage_full` or `not_ready`
  * when too few took it. Cancellation: by the signal; a cancelled write may be stored or not.

@@ -62,7 +62,7 @@ async function assertServed(set: VolumeSet, addresses: readonly Address[]): Prom
   }
 }
 
-class Upkeep {
+class Maintenance {
   readonly set: VolumeSet;
   readonly striper: Striper;
   readonly planner: Planner;
@@ -123,12 +123,12 @@ test('without copies, any two directories of 4+2 may be lost without losing an o
   {
     await using set = await directories.open(NAMES, SHAPE);
     addresses = await store(set, BODIES);
-    const upkeep = new Upkeep(set);
-    await upkeep.run();
-    const { stripes, failed, lone } = upkeep.striper.report;
-    assert.ok(stripes > 8 && failed === 0, JSON.stringify(upkeep.striper.report));
+    const maintenance = new Maintenance(set);
+    await maintenance.run();
+    const { stripes, failed, lone } = maintenance.striper.report;
+    assert.ok(stripes > 8 && failed === 0, JSON.stringify(maintenance.striper.report));
     assert.ok(lone <= 6, `${lone} chunks have no stripe`);
-    const again = await upkeep.striper.run(signal);
+    const again = await maintenance.striper.run(signal);
     assert.deepEqual([again.stripes, again.lone], [0, lone], 'a second run found something to do');
   }
   await assertAnyTwoMayGo(directories, addresses);
@@ -138,8 +138,8 @@ test('two are lost and replaced, two others are lost: no object is lost, even if
   using directories = new Directories();
   await using set = await directories.open(NAMES, SHAPE);
   const addresses = await store(set, BODIES.slice(0, 10));
-  const upkeep = new Upkeep(set);
-  await upkeep.run();
+  const maintenance = new Maintenance(set);
+  await maintenance.run();
   const waves = [
     ['a', 'b'],
     ['c', 'd'],
@@ -150,15 +150,15 @@ test('two are lost and replaced, two others are lost: no object is lost, even if
     await assertServed(set, addresses);
     // With four volumes for six shards, some have to share.
     addresses.push(...(await store(set, BODIES.slice(10 + wave, 11 + wave))));
-    await upkeep.run();
-    assert.ok(upkeep.planner.report.crowded > 0, 'nothing is crowded');
+    await maintenance.run();
+    assert.ok(maintenance.planner.report.crowded > 0, 'nothing is crowded');
     await assertServed(set, addresses);
     for (const name of names) {
       await set.lifecycle.remove(name, { signal });
       set.lifecycle.add({ volume: await directories.volume(`${name}${wave}`) });
     }
-    await upkeep.run();
-    assert.equal(upkeep.planner.report.crowded, 0);
+    await maintenance.run();
+    assert.equal(maintenance.planner.report.crowded, 0);
     await set.stripes.walk(signal, ({ layout }) => {
       assert.equal(new Set(layout!.shards.map((shard) => shard.home)).size, layout!.shards.length);
     });
@@ -175,9 +175,9 @@ test('chunks that fit no stripe have copies: zeros, which are their own parity, 
   await using set = await directories.open(NAMES, SHAPE);
   const bodies = [Buffer.alloc(2 * CHUNK + 100), Buffer.alloc(4 * CHUNK, 'the same')];
   const addresses = await store(set, bodies);
-  const upkeep = new Upkeep(set);
-  await upkeep.run();
-  assert.equal(upkeep.striper.report.lone, 3);
+  const maintenance = new Maintenance(set);
+  await maintenance.run();
+  assert.equal(maintenance.striper.report.lone, 3);
   const contents = await set.inventory('content', undefined, 100);
   for (const { id, type } of contents) {
     if (type === RecordType.chunk) assert.equal(set.copiesOf('content', id), 3);
@@ -192,10 +192,10 @@ test('with three domains of three directories, a whole domain may be lost, and b
   const volumes = await Promise.all(names.map((name) => directories.volume(name, { domain: name[0]! })));
   await using set = await VolumeSet.open({ members: volumes.map((volume) => ({ volume })), ...SHAPE, signal });
   const addresses = await store(set, BODIES);
-  const upkeep = new Upkeep(set);
-  await upkeep.run();
+  const maintenance = new Maintenance(set);
+  await maintenance.run();
   const assertSpread = async (): Promise<void> => {
-    assert.equal(upkeep.planner.report.crowded, 0);
+    assert.equal(maintenance.planner.report.crowded, 0);
     for (const domain of domains) {
       const away = set.members.filter((member) => member.domain === domain);
       await whileAbsent(away, () => assertServed(set, addresses));
@@ -204,11 +204,11 @@ test('with three domains of three directories, a whole domain may be lost, and b
   await assertSpread();
   // While a domain is absent, its records are rebuilt in the others.
   for (const name of ['y1', 'y2', 'y3']) await abandon(set, name);
-  await upkeep.run();
+  await maintenance.run();
   for (const name of ['y1', 'y2', 'y3']) {
     await set.lifecycle.remove(name, { signal });
     set.lifecycle.add({ volume: await directories.volume(`${name} new`, { domain: 'y' }) });
   }
-  await upkeep.run();
+  await maintenance.run();
   await assertSpread();
 });

@@ -3,7 +3,7 @@
  *
  * Contract: a piece is read from the socket only when the reader requests it. The end is reported only after the last
  * byte that the framing announces; a lost connection is `unreachable`. With `decode`, gzip, br and zstd are decoded under
- * the kernel's guard. One reader, once.
+ * the guard of `@ron/http`. One reader, once.
  * Bound: `bytes_max` bytes as sent (`payload_too_large`, before the first piece if they are declared), the guard's bounds
  * for decoded bytes (`decompress_cap`), and the buffer of the socket. Between two pieces at most `idle_ms` pass while the
  * reader waits (`timeout`, op `egress_idle`). Cancellation: by the total deadline of the request.

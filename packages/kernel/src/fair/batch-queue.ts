@@ -110,7 +110,7 @@ export class BatchQueue<B extends Batch> extends ServedQueue<true> {
     if (!(await this.#promise(signal))) return false;
     // Jobs that arrive in the same turn of the event loop join the batch.
     await sched.pause(`${this.name}.gather`);
-    // Even if the worker was aborted meanwhile: other workers leave the job alone that was promised to it.
+    // Even if the worker was aborted meanwhile: other workers do not take the job that was promised to it.
     await this.#serveBatch(this.#take(), signal);
     return true;
   }

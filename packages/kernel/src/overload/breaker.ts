@@ -38,7 +38,7 @@ export interface BreakerInit {
 }
 
 /**
- * A cancelled call says nothing. A refusal that will not change by asking again (not found, forbidden, ...) shows that
+ * A cancelled call says nothing. A refusal that a retry would not change (not found, forbidden, ...) shows that
  * the target is well. All else is a failure, timeouts and unknown errors included.
  */
 export function verdictOf(error: unknown): Verdict {
@@ -84,7 +84,7 @@ export class Breaker {
     return this.#state;
   }
 
-  /** How long until a refused caller should ask again. 0 when it need not wait. */
+  /** The delay before a refused caller should retry; 0 if it need not wait. */
   get retryAfter_ms(): number {
     this.#update();
     return this.#state === 'closed' ? 0 : Math.max(0, this.#since_ms + this.#init.cooldown_ms - sched.now_ms());

@@ -60,7 +60,7 @@ async function tryOnce<T>(work: Idempotent<T>, attempt: number, init: RetryInit)
   const { deadline, breaker } = init;
   const run = (): Promise<T> => deadline.run((signal) => work.work(signal, attempt));
   try {
-    // A deadline that is over says nothing about the target: the breaker is not asked.
+    // An expired deadline says nothing about the target, so the breaker is not consulted.
     const guarded = breaker !== undefined && deadline.remaining_ms > 0;
     return { ok: true, value: await (guarded ? breaker.run(run) : run()) };
   } catch (error) {

@@ -57,7 +57,7 @@ interface Thread {
   error: unknown;
 }
 
-/** Ending a thread takes this long at most, or it is left: native code cannot be interrupted. */
+/** A thread that takes longer than this to end is abandoned: native code cannot be interrupted. */
 const END_MS_MAX = 1000;
 /** A thread that is loading is waited for this long at the end: the process must not end under it either. */
 const LOAD_MS_MAX = 10_000;
@@ -102,7 +102,7 @@ export class BlockingPool implements AsyncDisposable {
     return this.#threads.size;
   }
 
-  /** Calls the exported function `fn` in a thread and gives its result. */
+  /** Calls the exported function `fn` in a thread and returns its result. */
   run<T>(
     fn: string,
     args: readonly unknown[],
@@ -126,7 +126,7 @@ export class BlockingPool implements AsyncDisposable {
     return answer.promise as Promise<T>;
   }
 
-  /** Takes no more jobs, lets those it has finish for a while, and ends the threads. Never rejects. */
+  /** Refuses new jobs, lets accepted ones finish for `close_ms`, and ends the threads. Never rejects. */
   close(): Promise<void> {
     touch(this);
     this.#closing ??= this.#close();
@@ -192,7 +192,7 @@ export class BlockingPool implements AsyncDisposable {
     this.#next(thread);
   }
 
-  /** Gives a free thread its next job, or lets it rest. */
+  /** Assigns the next job to a free thread, if there is one. */
   #next(thread: Thread): void {
     const [job] = this.#queue;
     if (job === undefined) {
@@ -205,7 +205,7 @@ export class BlockingPool implements AsyncDisposable {
     this.#assign(thread, job);
   }
 
-  /** Takes the job of a thread off it; the caller answers it. */
+  /** Detaches the job from its thread; the caller answers it. */
   #release(thread: Thread): PoolJob | undefined {
     const job = thread.job;
     thread.job = undefined;
@@ -259,7 +259,7 @@ export class BlockingPool implements AsyncDisposable {
     await this.#until(() => this.#threads.values().every(({ ready }) => ready), LOAD_MS_MAX);
   }
 
-  /** Waits for `condition`, which is looked at whenever a thread rests or ends, but no longer than `wait_ms`. */
+  /** Waits for `condition`, at most `wait_ms`. It is evaluated whenever a thread becomes idle or ends. */
   async #until(condition: () => boolean, wait_ms: number): Promise<void> {
     const label = `${this.name}.close`;
     const ends_ms = sched.now_ms() + wait_ms;

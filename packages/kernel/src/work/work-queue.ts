@@ -109,7 +109,7 @@ export class WorkQueue extends ServedQueue<Job> {
   }
 
   /**
-   * Queues `work` and gives its result. Rejects with `busy` (no room, or dropped), `timeout`, `draining` (closed), the
+   * Queues `work` and returns its result. Rejects with `busy` (no room, or dropped), `timeout`, `draining` (closed), the
    * reason for which the deadline was cancelled, or the error of the work. `key` counts in lanes that are fair by key.
    */
   submit<R>(lane: string, deadline: Deadline, work: (deadline: Deadline) => Promise<R>, key = ''): Promise<R> {

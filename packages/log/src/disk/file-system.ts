@@ -4,7 +4,7 @@
  * Contract: `sync` returns only when all earlier writes are on stable storage. A name that `create` or `rename` made is
  * certain to survive only after `syncDir` of its directory. `CrashFileSystem` implements the same interface and loses
  * everything that this contract does not guarantee.
- * Bound: nothing is buffered. Cancellation: none; callers apply a deadline.
+ * A call cannot be cancelled; callers apply a deadline.
  */
 import fs from 'node:fs';
 import { dirname } from 'node:path';

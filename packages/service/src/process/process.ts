@@ -146,7 +146,7 @@ function help<K extends KeyTable>(init: ProcessInit<K>, env_prefix: string): str
   );
 }
 
-/** Removes `--name value` or `--name=value` and gives the value, '' when there is none. */
+/** Removes `--name value` or `--name=value` and returns the value; '' if there is none. */
 function takeFlag(args: string[], name: string): string | undefined {
   const index = args.findIndex((arg) => arg === name || arg.startsWith(`${name}=`));
   if (index < 0) return undefined;

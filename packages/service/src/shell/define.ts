@@ -51,7 +51,7 @@ export type ShellConfig = (IngressKeyConfig | IngressSeedKeyConfig) & {
 export type Environment = Readonly<Record<string, string | undefined>>;
 export type EventLevel = 'debug' | 'info' | 'warn' | 'error';
 
-/** The declared names of the channels and tasks that the shell builds, where a seed has other names. */
+/** The declared names of the channels and tasks that the shell builds, where the service's specification (its seed) uses other names. */
 export interface ShellNames {
   readonly shutdown: string;
   readonly config: string;

@@ -1,7 +1,7 @@
 /** Rows of `concurrency.ts` that the shell builds. A service puts those that it has into its own declaration. */
 import type { BroadcastChannel, Concurrency, WatchChannel } from '../runtime/declaration.ts';
 
-/** Tells the named tasks, separated by commas, that a drain has begun. */
+/** Notifies the named tasks, separated by commas, that a drain has begun. */
 export const shutdownChannel = (to: string): WatchChannel => ({ kind: 'watch', from: 'supervisor', to });
 
 /** Carries the configuration in force to the named readers. */
@@ -20,7 +20,7 @@ export const SHELL_TASKS = {
   key_refresh: { count: 1, criticality: 'important', does: 'polls kms for rotated and retired capability keys' },
 } as const satisfies Concurrency['tasks'];
 
-/** For a service that checks revocations. */
+/** For every service that checks capabilities, except passport. Without it, capabilities that passport issued get 503. */
 export const REVOCATION_TASK = {
   revocation_watch: { count: 1, criticality: 'important', does: 'polls passport for revocations' },
 } as const satisfies Concurrency['tasks'];

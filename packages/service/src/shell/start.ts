@@ -221,8 +221,14 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
     this.#spawn(this.#names.key_refresh, (stopping) =>
       service.refreshKeys(refresh_ms, stopping, onRefreshed ? { onRefreshed } : {}),
     );
-    if (this.#hasTask(this.#names.revocation_watch))
-      this.#spawn(this.#names.revocation_watch, (stopping) => service.watchRevocations(stopping));
+    const { revocation_watch } = this.#names;
+    const isPolling = this.#config.auth?.passport_url !== undefined;
+    assert(
+      !isPolling || this.#hasTask(revocation_watch),
+      `a service with auth.passport_url declares ${revocation_watch}`,
+    );
+    if (this.#hasTask(revocation_watch))
+      this.#spawn(revocation_watch, (stopping) => service.watchRevocations(stopping));
   }
 
   async #logEvents(logged: ReturnType<Broadcast<E>['subscribe']>, stopping: AbortSignal): Promise<void> {

@@ -1,9 +1,10 @@
-/** Everything that runs, waits or is shared in the smallest service. */
+/** The tasks, channels, locks and deadlines of the smallest service. */
 import {
   configChannel,
   declareConcurrency,
   eventChannel,
   EVENT_TASK,
+  REVOCATION_TASK,
   SHELL_DEADLINES,
   SHELL_TASKS,
   shutdownChannel,
@@ -20,6 +21,8 @@ export const concurrency = declareConcurrency({
   },
   tasks: {
     ...EVENT_TASK,
+    // Without it, capabilities that passport issued get 503.
+    ...REVOCATION_TASK,
     config_reloader: SHELL_TASKS.config_watch,
     key_refresh: SHELL_TASKS.key_refresh,
     pool: { count: 2, criticality: 'critical', does: 'answers requests' },

@@ -4,7 +4,7 @@
  *     listener --> work(8) --> pool --> greeting
  *                                `--> events(1024) --> event_log
  */
-import { defineService, type OpenContext } from '@ron/service';
+import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
 import { concurrency } from './concurrency.ts';
 import { schema, type SmallestConfig } from './config.ts';
 import { routes } from './routes.ts';
@@ -44,3 +44,7 @@ export const smallest = defineService({
     };
   },
 });
+
+export function startSmallest(init: StartInit<SmallestConfig>) {
+  return startService(smallest, init);
+}
