@@ -8,7 +8,7 @@
  *     node tools/run.js tools/wording.ts packages/auth      lists the findings in one folder
  */
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 
 /** Each pattern with the advice for it. A space in a pattern matches any white space. */
 const BANNED: readonly (readonly [pattern: RegExp, advice: string])[] = [
@@ -106,7 +106,7 @@ export function checkWording(paths: readonly string[] = ['.']): Finding[] {
   return files
     .split('\n')
     .filter((file) => SOURCE.test(file) || DOCUMENT.test(file))
-    .filter((file) => !file.startsWith('tools/wording'))
+    .filter((file) => !file.startsWith('tools/wording') && existsSync(file))
     .flatMap((file) => findingsIn(file, readFileSync(file, 'utf8')));
 }
 

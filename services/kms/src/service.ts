@@ -17,6 +17,9 @@ import { openParts } from './parts.ts';
 import { rollbackFacts } from './rollback.ts';
 import { routes } from './routes.ts';
 
+/** For the last entries, before the last checkpoint. */
+const APPEND_MS = 1000;
+
 /** Parts that a program may replace. */
 export interface KmsOverrides {
   /** Replaces the configured backend. */
@@ -75,7 +78,7 @@ export const kms = defineService({
       applyConfig: () => monitor.probe(),
       // Every accepted operation has ended: the last entries are appended and covered by a checkpoint.
       flush: {
-        deadline_ms: config.audit.checkpoint_deadline,
+        deadline_ms: config.audit.checkpoint_deadline + APPEND_MS,
         async run() {
           operations.queue.abortQueued(new RonError('draining', 'the service has stopped'));
           await audit.close();

@@ -78,7 +78,9 @@ export const storage = defineService({
         await volumes.follow(next, within);
       },
       // The planner stops with the shutdown; the workers empty the queue within the drain.
-      beforeDrain: () => maintenance.beginDrain(),
+      afterRequests: () => maintenance.beginDrain(),
+      // A volume syncs three times, one after the other, on a disk that may be slow.
+      close_ms: 8000,
       parts: { engine, maintenance },
     };
   },

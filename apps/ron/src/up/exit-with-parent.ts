@@ -8,6 +8,9 @@ import { isMainThread } from 'node:worker_threads';
 /** A pipe whose other end is held by `ron up` alone. */
 const PARENT_PIPE_FD = 3;
 
+// Until the service has its own handler, a reload must not end it.
+if (isMainThread) process.on('SIGHUP', () => undefined);
+
 // Worker threads preload this module too, but the main thread owns the pipe.
 if (isMainThread) {
   const pipe = new Socket({ fd: PARENT_PIPE_FD, readable: true, writable: false });

@@ -107,7 +107,8 @@ export class Node {
   }
 
   forward(signal: NodeJS.Signals): void {
-    for (const { child } of this.#running) child?.signal(signal);
+    // A service that starts reads the configuration anyway, and may have no handler for the signal yet.
+    for (const { child, isReady } of this.#running) if (isReady) child?.signal(signal);
   }
 
   stop(): Promise<void> {
@@ -120,7 +121,7 @@ export class Node {
     if (this.#aborted) return;
     this.#aborted = true;
     void this.stop();
-    this.forward('SIGTERM');
+    for (const { child } of this.#running) child?.abort();
     sched.timer(ABORT_MS, () => this.#killAll(), 'node.abort', { keepAlive: true });
   }
 

@@ -71,7 +71,11 @@ export async function runUp(
   });
   stop.onStop = () => void node.stop();
   stop.onAbort = () => node.abort();
-  stop.onReload = () => node.forward('SIGHUP');
+  stop.onReload = () =>
+    void planAt(home).then(
+      () => node.forward('SIGHUP'),
+      (error: unknown) => io.note(`configuration refused; the previous one stays in force: ${messageOf(error)}`),
+    );
   const order = startOrder(services.map(({ entry }) => entry));
   const ready = node.start().then(async () => {
     await onAllReady(io, locked, node, started);

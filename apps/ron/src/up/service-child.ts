@@ -14,6 +14,8 @@ import { sched } from '@ron/kernel/core';
 import type { LogFile } from './log-file.ts';
 
 const EXIT_WITH_PARENT = fileURLToPath(new URL('./exit-with-parent.ts', import.meta.url));
+/** The name that `runProcess` reads: signals after the first are then ignored, because `ron up` decides when to abort. */
+const SUPERVISED = 'RON_SUPERVISED';
 const LINE_CHARS_MAX = 65_536;
 const START_MS_MAX = 120_000;
 
@@ -51,7 +53,7 @@ export class ServiceChild {
     init.log.startRun();
     this.#child = spawn(process.execPath, ['--import', EXIT_WITH_PARENT, init.main, ...init.flags], {
       detached: true,
-      env: { ...init.env },
+      env: { ...init.env, [SUPERVISED]: '1' },
       // The fourth is the pipe of exit-with-parent.ts. It is never written; the system closes it when `ron up` exits.
       stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
     });
@@ -69,9 +71,14 @@ export class ServiceChild {
     return this.#gone;
   }
 
-  /** Requests a drain; the second call requests an abort. */
+  /** Requests a drain. */
   terminate(): void {
     this.signal('SIGTERM');
+  }
+
+  /** Requests an abort, even during a drain. */
+  abort(): void {
+    this.signal('SIGQUIT');
   }
 
   signal(signal: NodeJS.Signals): void {

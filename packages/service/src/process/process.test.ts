@@ -113,6 +113,25 @@ suite('a service as a process', { concurrency: 3 }, () => {
     assert.equal(child.lines.at(-1)!['msg'], 'stopped');
   });
 
+  test('under a supervisor further signals do not abort the drain; SIGQUIT does', async (t) => {
+    const env = { RON_SUPERVISED: '1' };
+    const child = new Child(t, ['--drain_deadline=5s'], env);
+    const accepted = fetch(`${await child.url()}/?ms=700`);
+    await child.logged('work began');
+    for (const signal of ['SIGTERM', 'SIGTERM', 'SIGINT'] as const) child.kill(signal);
+    assert.equal(await (await accepted).text(), 'done');
+    assert.equal(await child.exited, 0);
+
+    const aborted = new Child(t, ['--drain_deadline=5s'], env);
+    const cut = fetch(`${await aborted.url()}/?ms=30000`).catch(() => undefined);
+    await aborted.logged('work began');
+    aborted.kill('SIGTERM');
+    await aborted.logged('stop requested');
+    aborted.kill('SIGQUIT');
+    assert.equal(await aborted.exited, 143);
+    await cut;
+  });
+
   test('SIGTERM: work that outlives the drain deadline is aborted, answered and counted', async (t) => {
     const child = new Child(t, ['--drain_deadline=1s']);
     const url = await child.url();

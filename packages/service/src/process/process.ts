@@ -5,7 +5,9 @@
  * SIGHUP reloads the configuration; an invalid one changes nothing. A critical task that stays down drains the service and
  * ends the process. An unhandled error ends it at once, because the state is unknown.
  * Bound: a drain that does not end within `stop_ms_max` is aborted; an abort that does not end within a second is abandoned.
- * Overflow: signals after the second are ignored. Cancellation: `context.signal` aborts a start in progress.
+ * Overflow: signals after the second are ignored. Under a supervisor (`SUPERVISED`) every signal after the first is: a
+ * service manager may signal the whole node while its supervisor drains it in order. SIGQUIT aborts in any case.
+ * Cancellation: `context.signal` aborts a start in progress.
  */
 import {
   ConfigSource,
@@ -82,6 +84,9 @@ export interface ProcessInit<K extends KeyTable> {
   /** For tests. Default the running one. */
   node_version?: string;
 }
+
+/** Set by `ron up` for its services. */
+export const SUPERVISED = 'RON_SUPERVISED';
 
 const STOP_MS_MAX = 15_000;
 /** Time for file calls in progress to end before the exit. */
@@ -178,6 +183,8 @@ class Runner<K extends KeyTable> {
   /** The cause of the stop, once one is requested. */
   #why: 'signal' | 'fatal' | undefined;
   #signals = 0;
+  /** The drain has ended; only the exit is left. */
+  #isStopped = false;
   /** Set by an abort, so that the drain that it cuts short does not exit with success. */
   #aborted: Exit | undefined;
 
@@ -210,6 +217,7 @@ class Runner<K extends KeyTable> {
   #listen(): void {
     process.on('SIGTERM', () => this.#onSignal('terminated'));
     process.on('SIGINT', () => this.#onSignal('interrupted'));
+    process.on('SIGQUIT', () => this.#onQuit());
     process.on('SIGHUP', () => void this.#reload());
     process.on('uncaughtException', (error, origin) => {
       this.#log.fatal({ err: error, origin }, 'unhandled error');
@@ -235,14 +243,22 @@ class Runner<K extends KeyTable> {
   }
 
   #onSignal(second: 'terminated' | 'interrupted'): void {
+    if (this.#isStopped) return;
     this.#signals += 1;
     if (this.#signals === 1) {
       this.#log.info('stop requested: draining');
       this.#beginStop('signal');
-    } else if (this.#signals === 2) {
+    } else if (this.#signals === 2 && process.env[SUPERVISED] === undefined) {
       this.#log.warn('stop requested again: aborting');
       void this.#abort(second);
     }
+  }
+
+  #onQuit(): void {
+    if (this.#isStopped || this.#aborted !== undefined) return;
+    this.#log.warn('abort requested');
+    this.#beginStop('signal');
+    void this.#abort('terminated');
   }
 
   #onFatal(kind: string, error: unknown): void {
@@ -269,6 +285,7 @@ class Runner<K extends KeyTable> {
     );
     try {
       await service.drain();
+      this.#isStopped = true;
       timer.cancel();
       this.#log.info('stopped');
       await this.#exit(why === 'signal' ? 'ok' : 'fatal');

@@ -113,8 +113,12 @@ export interface Opened<C, D extends Concurrency, P> extends Listening {
   readonly beforeStart?: (signal: AbortSignal) => Promise<void>;
   /** Called when a drain begins, before the listener refuses work. */
   readonly beforeDrain?: () => void;
+  /** Called during a drain once the accepted requests are answered, before the tasks stop. */
+  readonly afterRequests?: () => void;
   /** Persists last results once the tasks have ended, within `deadline_ms`. */
   readonly flush?: { readonly deadline_ms: number; run(): Promise<void> };
+  /** How long the resources may take to close. Default 3000; a process gives a stop 15 s in all. */
+  readonly close_ms?: number;
   /** Parts that the running service exposes to the program that started it. */
   readonly parts: P;
 }

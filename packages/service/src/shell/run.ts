@@ -1,7 +1,7 @@
 /**
  * The process entry of a declared service: `main.ts` of every service is one call.
  *
- * Contract: with `COMPILE_ONLY` in the environment the service is loaded and not started. `ron up` does so before a first
+ * Contract: in a process that has set `COMPILE_ONLY` the service is loaded and not started. `ron up` does so before a first
  * start, to fill the compile cache once for all services.
  */
 import type { Config, ConfigSchema, KeyTable } from '@ron/config';
@@ -19,13 +19,14 @@ export interface RunInit<K extends KeyTable, D extends Concurrency, E, O, P exte
   readonly load: () => Promise<ServiceDefinition<K, D, E, O, P>>;
 }
 
-export const COMPILE_ONLY = 'RON_COMPILE_ONLY';
+/** A property of the global object: no environment variable, which a user might set. */
+export const COMPILE_ONLY = Symbol.for('ron.compile_only');
 
 /** Runs until a stop is requested. Never returns normally: the process exits. */
 export async function runService<K extends KeyTable, D extends Concurrency, E, O, P extends object>(
   init: RunInit<K, D, E, O, P>,
 ): Promise<void> {
-  if (process.env[COMPILE_ONLY] !== undefined) {
+  if (COMPILE_ONLY in globalThis) {
     await init.load();
     return;
   }

@@ -120,13 +120,12 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
 
   /** Ends the parts of a start that failed. */
   async undo(): Promise<void> {
-    await this.#ingress?.close(AbortSignal.abort());
+    const warn = (error: unknown): void => this.#init.log.warn({ err: error }, 'failed to close after a failed start');
+    await this.#ingress?.close(AbortSignal.abort()).catch(warn);
     await this.#runtime.stop({ drain_ms: 0 });
     this.#runtime.close();
     using due = Deadline.after('close', UNDO_MS);
-    await due
-      .within(this.#resources.disposeAsync())
-      .catch((error: unknown) => this.#init.log.warn({ err: error }, 'failed to close after a failed start'));
+    await due.within(this.#close()).catch(warn);
   }
 
   async #open(signal: AbortSignal): Promise<Opened<Config<K>, D, P>> {
@@ -164,7 +163,6 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
       metrics,
       signal,
     });
-    this.#resources.use(service);
     this.#auth = { service, init };
     return service;
   }
@@ -250,9 +248,11 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
         this.#shutdown.set(true);
         opened.beforeDrain?.();
       },
+      afterRequests: opened.afterRequests,
       flush: opened.flush && (() => opened.flush!.run()),
       flush_ms: opened.flush?.deadline_ms,
-      close: () => this.#resources.disposeAsync(),
+      close: () => this.#close(),
+      close_ms: opened.close_ms,
     });
     const auth = this.#auth?.service;
     return {
@@ -269,11 +269,23 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
       abort,
       reload: async () => {
         using due = Deadline.after('reload', RELOAD_MS, { signal });
-        await due.run((within) => this.#follower.reload(within));
-        await ingress.reloadTls();
+        try {
+          await due.run((within) => this.#follower.reload(within));
+        } finally {
+          await ingress.reloadTls();
+        }
       },
       [Symbol.asyncDispose]: abort,
     };
+  }
+
+  /** Closes the keys last: they are small, and a resource that hangs must not keep data from being closed. */
+  async #close(): Promise<void> {
+    try {
+      await this.#resources.disposeAsync();
+    } finally {
+      await this.#auth?.service.close();
+    }
   }
 
   #eventChannel(): Broadcast<E> {

@@ -35,6 +35,7 @@ function bench(init: Partial<StopInit> = {}): Bench {
     drain_ms: () => 100,
     log,
     begin: () => void steps.push('begin'),
+    afterRequests: () => void steps.push('after requests'),
     flush: async () => void steps.push('flush'),
     flush_ms: 20,
     close: async () => void steps.push('close'),
@@ -55,6 +56,7 @@ test('a drain takes its steps in order: requests before tasks, tasks before the 
     'begin',
     'refuse work',
     'requests answered',
+    'after requests',
     'tasks stopped',
     'flush',
     'channels closed',
@@ -66,7 +68,15 @@ test('a drain takes its steps in order: requests before tasks, tasks before the 
 test('an abort takes the same steps without waiting for requests and tasks', async () => {
   const { stop, steps } = bench();
   await stop.abort();
-  assert.deepEqual(steps, ['begin', 'answers cut', 'tasks aborted', 'flush', 'channels closed', 'close']);
+  assert.deepEqual(steps, [
+    'begin',
+    'answers cut',
+    'after requests',
+    'tasks aborted',
+    'flush',
+    'channels closed',
+    'close',
+  ]);
 });
 
 test('an abort during a drain ends its tasks; begin, flush and close still run once', async () => {

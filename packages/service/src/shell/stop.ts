@@ -22,6 +22,8 @@ export interface StopInit {
   readonly log: Pick<Log, 'info' | 'warn'>;
   /** Called when a drain or an abort begins, before the listener refuses work. */
   readonly begin?: (() => void) | undefined;
+  /** Called once the accepted requests are answered or the drain deadline has passed, before the tasks stop. */
+  readonly afterRequests?: (() => void) | undefined;
   /** Called once the tasks have ended and before channels and resources close. */
   readonly flush?: (() => Promise<void>) | undefined;
   /** Default 1000. */
@@ -29,7 +31,7 @@ export interface StopInit {
   /** Closes files, volumes and keys. */
   readonly close: () => Promise<void>;
   /** Default 3000. */
-  readonly close_ms?: number;
+  readonly close_ms?: number | undefined;
 }
 
 export interface Stop {
@@ -41,11 +43,14 @@ export interface Stop {
 const TASKS_MS_MIN = 50;
 const ANSWERS_MS = 500;
 const FLUSH_MS_DEFAULT = 1000;
+/** How long an abort waits for a flush. */
+const ABORT_FLUSH_MS = 1000;
 const CLOSE_MS_DEFAULT = 3000;
 
 export function stopOf(init: StopInit): Stop {
   const { ingress, runtime, log } = init;
   const begin = once(() => init.begin?.());
+  const afterRequests = once(() => init.afterRequests?.());
   const flush = once(async () => {
     await within('flush', init.flush_ms ?? FLUSH_MS_DEFAULT, init.flush).catch((error: unknown) =>
       log.warn({ err: error }, 'failed to flush before closing'),
@@ -61,6 +66,7 @@ export function stopOf(init: StopInit): Stop {
       // [storage I-6] [kms I-6] Intake stops first; requests and tasks then share one deadline.
       ingress.beginDrain();
       const clean = await ingress.drained(budget.signal);
+      afterRequests();
       const { aborted } = await runtime.stop({ drain_ms: Math.max(TASKS_MS_MIN, budget.remaining_ms) });
       await flush();
       using answers = Deadline.after('drain', ANSWERS_MS);
@@ -71,8 +77,10 @@ export function stopOf(init: StopInit): Stop {
     async abort() {
       begin();
       await ingress.close(AbortSignal.abort());
+      afterRequests();
       await runtime.stop({ drain_ms: 0 });
-      await flush();
+      // A flush that takes longer is abandoned; its failure is logged by the flush itself.
+      await within('flush', ABORT_FLUSH_MS, flush).catch(() => undefined);
       await close();
     },
   };
