@@ -9,15 +9,18 @@ export interface ListenOptions {
   readonly backlog: number;
 }
 
-/** `where`: an address, or another server whose listening socket is taken over. */
-export function listening(server: Server, where: ListenOptions | Server): Promise<void> {
+/** `from`: another server, whose listening socket is taken over. Only the backlog of `where` counts then. */
+export function listening(server: Server, where: ListenOptions, from?: Server): Promise<void> {
   return new Promise((resolve, reject) => {
     const onError = (error: Error): void =>
       reject(new RonError('internal', `cannot listen: ${error.message}`, { cause: error }));
     server.once('error', onError);
-    server.listen(where, () => {
+    const onListening = (): void => {
       server.off('error', onError);
       resolve();
-    });
+    };
+    // Without the backlog Node would set that of the taken socket to 511.
+    if (from === undefined) server.listen(where, onListening);
+    else server.listen(from, where.backlog, onListening);
   });
 }

@@ -89,7 +89,7 @@ export class Listener implements ConnectionOwner {
       await restrictSocket(target.path);
       this.#url = `unix:${target.path}`;
     } else {
-      await listening(this.server, from ?? { host: target.host, port: target.port, backlog });
+      await listening(this.server, { host: target.host, port: target.port, backlog }, from);
       this.#url = urlOf(target.host, (this.server.address() as AddressInfo).port, this.#init.tls !== undefined);
     }
     return this.#url;

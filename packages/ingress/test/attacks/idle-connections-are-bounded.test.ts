@@ -79,7 +79,7 @@ test('ten thousand idle connections', { skip: too_few }, async () => {
       );
       const held = (): number => sum((state) => state.held);
       const all_held = (): boolean => held() === MAX_CONNS - 1;
-      await eventually('as many are held as allowed, less the regular client', all_held, 180_000);
+      await eventually('as many are held as allowed, less the regular client', all_held, 120_000);
       const refused = sum((state) => state.refusals['429 conns_max'] ?? 0);
       assert.ok(refused > 500, `only ${refused} received the reason`);
       for (const { state } of crowds) assert.deepEqual(Object.keys(state.refusals), ['429 conns_max']);
