@@ -164,6 +164,38 @@ suite('ron up', { concurrency: 3 }, () => {
     );
   });
 
+  test('a stop signal to all processes of the node drains it: an upload in progress is acknowledged', async (t) => {
+    const dir = join(await temporaryDir(t), 'node');
+    const node = new Process(t, ['up', '--dir', dir, '--base-port', '0']);
+    await node.until('ready', () => node.stdout.includes('Ctrl-C'));
+    const { pid, services, pids } = await stateOf(dir);
+    const { storage } = JSON.parse(await readFile(join(dir, 'root.cap'), 'utf8')) as { storage: string };
+    const rest = Promise.withResolvers<void>();
+    const body = async function* (): AsyncGenerator<Uint8Array, void, void> {
+      yield Buffer.from('first half, ');
+      await rest.promise;
+      yield Buffer.from('second half');
+    };
+    const headers = { authorization: `Bearer ${storage}` };
+    const put = fetch(`${services['storage']}/o`, {
+      method: 'POST',
+      headers,
+      body: body(),
+      duplex: 'half',
+    });
+    const log = join(dir, 'logs/storage.log');
+    await eventually('the upload is in progress', async () => {
+      const metrics = await (await fetch(`${services['storage']}/metrics`)).text();
+      return /^http_requests_inflight 1$/m.test(metrics);
+    });
+    for (const each of [pid, ...Object.values(pids)]) process.kill(each, 'SIGTERM');
+    await eventually('storage drains', async () => (await readFile(log, 'utf8')).includes('draining'));
+    rest.resolve();
+    assert.equal((await put).status, 201);
+    await eventually('the node is gone', () => !isAlive(pid));
+    assert.doesNotMatch(await readFile(log, 'utf8'), /aborting/);
+  });
+
   test('amnesia: objects work, are never written to disk, and no file is left', async (t) => {
     const dir = await temporaryDir(t);
     const node = new Process(t, ['up', '--amnesia', '--json', '--base-port', '0'], { env: { XDG_RUNTIME_DIR: dir } });

@@ -133,6 +133,6 @@ export const concurrency = declareConcurrency({
   },
   drain: {
     flushes: 'last audit entries and checkpoint',
-    closes: ['verify threads', 'capability keys', 'vault'],
+    closes: ['verify threads', 'vault', 'capability keys'],
   },
 });

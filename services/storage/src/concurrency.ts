@@ -129,6 +129,6 @@ export const concurrency = declareConcurrency({
   },
   drain: {
     finishes: 'repair_pool finishes queued repairs',
-    closes: ['capability keys', 'uploads', 'volumes'],
+    closes: ['uploads', 'volumes', 'capability keys'],
   },
 });
