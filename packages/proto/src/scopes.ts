@@ -27,13 +27,17 @@ export const SCOPES = {
   'interop:admin': 'manage providers, brownout and dead letters',
 
   'kms:create': 'create keys and import public keys',
-  'kms:rotate': 'rotate keys and retire versions',
+  'kms:rotate': 'rotate keys',
+  'kms:delete': 'disable, enable, delete and restore keys and versions; change min_version',
   'kms:read': 'list public keys and read the audit log',
   'kms:sign': 'sign',
   'kms:verify': 'verify signatures',
   'kms:wrap': 'wrap keys and make data keys',
   'kms:unwrap': 'unwrap keys',
   'kms:derive': 'derive labelled secrets',
+  'kms:audience': 'derive the keys that verify capabilities; rotate and retire their root',
+  'kms:log': 'append entries of another service to the audit log',
+  'kms:audit': 'accept a damaged audit log; prune old entries',
 
   'mailbox:send': 'send messages',
   'mailbox:receive': 'receive, acknowledge, return and extend messages',
@@ -42,7 +46,7 @@ export const SCOPES = {
 
   'passport:issue': 'issue capabilities',
   'passport:verify': 'verify capabilities',
-  'passport:revoke': 'revoke capabilities by epoch',
+  'passport:revoke': 'revoke capabilities by subject or id',
 } as const satisfies Record<`${Service}:${string}`, string>;
 
 export type Scope = keyof typeof SCOPES;
