@@ -85,14 +85,14 @@ export function revocationsAgainstChecks(parts: Parts): Build {
     const epochs = new parts.Revocations();
     const checker = new parts.Checker({ audience: 'storage', keys, epochs });
     const token = tokenOf(new Uint8Array(32).fill(5), 'k', 100);
-    const revoked = { version: 2, all: 0, subjects: { [subjectTag('alice')]: 101 } };
+    const revoked = { version: 2, all: 0, subjects: { [subjectTag('alice')]: 101 }, ids: {} };
     let heard = false;
     world.task('passport', async () => {
       await world.io('revoked');
       epochs.apply(revoked);
       heard = true;
       await world.io('older');
-      epochs.apply({ version: 1, all: 0, subjects: {} });
+      epochs.apply({ version: 1, all: 0, subjects: {}, ids: {} });
     });
     for (const [name, requests] of [['check', 2] as const, ['check too', 1] as const]) {
       world.task(name, async () => {

@@ -123,7 +123,7 @@ test('stored revocations are in force from the start, before passport answers', 
   const dir = await place(t);
   const path = join(dir, 'auth/cache');
   const cache = await SealedCache.open({ path, unlock: { kek: KEK }, signal });
-  await cache.saveRevocations({ version: 3, all: 0, subjects: { [subjectTag('root')]: 500 } }, signal);
+  await cache.saveRevocations({ version: 3, all: 0, subjects: { [subjectTag('root')]: 500 }, ids: {} }, signal);
   await cache.close();
   const config = { auth: { passport_url: 'http://127.0.0.1:9' }, amnesia: { enabled: false } };
   const service = await opened(dir, { deriver: new Root(), config, unlock: { kek: KEK } });
