@@ -6,6 +6,7 @@
  */
 import { route, type Route } from '@ron/ingress';
 import { tenantOf } from './keys/kid.ts';
+import { deriveAudienceKey, readRoot, retireRoot, rotateRoot, type AudienceRoutesInit } from './routes/audience.ts';
 import {
   readCheckpoint,
   readConsistency,
@@ -30,7 +31,7 @@ import * as schemas from './routes/schemas.ts';
 import { derive, makeDataKey, unwrap, wrap, type SecretRoutesInit } from './routes/secrets.ts';
 import { sign, verify, type SignRoutesInit } from './routes/sign.ts';
 
-export type KmsRoutesInit = KeyRoutesInit & SignRoutesInit & SecretRoutesInit & AuditRoutesInit;
+export type KmsRoutesInit = KeyRoutesInit & SignRoutesInit & SecretRoutesInit & AudienceRoutesInit & AuditRoutesInit;
 
 const BASE = '/v1/kms';
 const GET = { method: 'GET', lane: 'inline', body: 'none', deadline: 'verify' } as const;
@@ -39,7 +40,14 @@ const POST = { method: 'POST', lane: 'inline', body: 'buffered', deadline: 'sign
 const CHANGE = { ...POST, scope: 'kms:rotate', encoded_slash: true } as const;
 
 export function routes(init: KmsRoutesInit): Route[] {
-  return [...keyRoutes(init), ...versionRoutes(init), ...signRoutes(init), ...secretRoutes(init), ...auditRoutes(init)];
+  return [
+    ...keyRoutes(init),
+    ...versionRoutes(init),
+    ...signRoutes(init),
+    ...secretRoutes(init),
+    ...audienceRoutes(init),
+    ...auditRoutes(init),
+  ];
 }
 
 function keyRoutes(init: KeyRoutesInit): Route[] {
@@ -181,6 +189,43 @@ function secretRoutes(init: SecretRoutesInit): Route[] {
       facts_later: ['tenant', 'label'],
       schema: schemas.DERIVE,
       handler: (context) => derive(init, context),
+    }),
+  ];
+}
+
+/** The root of the keys that verify capabilities. It is not a key of any tenant. */
+function audienceRoutes(init: AudienceRoutesInit): Route[] {
+  const change = { ...POST, scope: 'kms:audience', facts_later: ['label'] } as const;
+  return [
+    route({
+      ...GET,
+      path: `${BASE}/audience`,
+      // Version numbers only. A service must learn of a retired root even if its own capability was retired with it.
+      scope: null,
+      summary: 'Returns the current and the first valid version of the audience root. Services poll it.',
+      schema: schemas.AUDIENCE_STATE,
+      handler: (context) => readRoot(init, context),
+    }),
+    route({
+      ...change,
+      path: `${BASE}/audience/derive`,
+      summary: 'Derives the key with which a service verifies capabilities.',
+      schema: schemas.AUDIENCE_DERIVE,
+      handler: (context) => deriveAudienceKey(init, context),
+    }),
+    route({
+      ...change,
+      path: `${BASE}/audience/rotate`,
+      summary: 'Creates the version of the audience root after the given one. Older versions stay valid.',
+      schema: schemas.AUDIENCE_ROTATE,
+      handler: (context) => rotateRoot(init, context),
+    }),
+    route({
+      ...change,
+      path: `${BASE}/audience/retire`,
+      summary: 'Makes capabilities under older versions of the audience root invalid, within two seconds.',
+      schema: schemas.AUDIENCE_RETIRE,
+      handler: (context) => retireRoot(init, context),
     }),
   ];
 }

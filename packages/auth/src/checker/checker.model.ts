@@ -46,11 +46,12 @@ export function keysAgainstChecks(parts: Parts): Build {
     let version_min = 1;
     const secret = (version: number): Uint8Array => secretOf(`audience/storage/v${version}`, version);
     const deriver: KeyDeriver = {
-      async derive(label, version = 2) {
+      state: () => Promise.reject(new Error('not polled')),
+      async derive(_audience, version = 2) {
         // The answer is decided when the request arrives, not when the answer is received.
         const least = version_min;
         await world.io(`kms: from ${least} on`);
-        return { version, version_min: least, secret: secretOf(label, version) };
+        return { version, version_min: least, secret: secret(version) };
       },
     };
     const known = [2, 1].map((version) => ({ key_id: keyIdOf(version, secret(version)), secret: secret(version) }));

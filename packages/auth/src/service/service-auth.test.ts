@@ -19,6 +19,9 @@ const CLAIM = { audience: 'storage', scopes: ['storage:get'], ttl_ms: 60_000, su
 
 class Root implements KeyDeriver {
   away = false;
+  state(): ReturnType<KeyDeriver['state']> {
+    return Promise.resolve({ version: 1, version_min: 1, root_id: 'r' });
+  }
   async derive(label: string): ReturnType<KeyDeriver['derive']> {
     if (this.away) throw new RonError('unreachable', 'kms is down');
     return { version: 1, version_min: 1, secret: new Uint8Array(hkdfSync('sha256', 'root', '', label, 32)) };
