@@ -14,6 +14,8 @@ export type AuditOp =
   | 'import'
   | 'rotate'
   | 'policy'
+  | 'disable'
+  | 'enable'
   | 'delete'
   | 'restore'
   | 'sign'

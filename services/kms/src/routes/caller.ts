@@ -1,6 +1,7 @@
 /** The caller of a request, and the check of its capability against the key that the request names. */
 import type { RouteContext } from '@ron/ingress';
 import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
+import { tenantOf } from '../keys/kid.ts';
 
 const ACTOR = /^[\w.:-]{1,128}$/;
 
@@ -10,6 +11,11 @@ export function callerOf({ grant, deadline }: Pick<RouteContext, 'grant' | 'dead
 }
 
 type Facts = Parameters<RouteContext['actsOn']>[0];
+
+/** The facts of a kid, or of the prefix of kids to be made: a capability may be limited to a tenant, and to names. */
+export function factsOf(kid: string): { readonly tenant: string; readonly name: string } {
+  return { tenant: tenantOf(kid), name: kid };
+}
 
 /** Throws when the capability does not allow the operation. The refused attempts are recorded in the audit log. */
 export function requireAllowed(
