@@ -15,6 +15,8 @@ export type AuditOp =
   | 'rotate'
   | 'retire'
   | 'policy'
+  | 'disable'
+  | 'enable'
   | 'delete'
   | 'restore'
   | 'sign'

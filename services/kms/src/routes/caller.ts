@@ -3,6 +3,7 @@ import { AUDIENCE_LABEL, AUDIENCE_TENANT } from '@ron/auth';
 import type { RouteContext } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
+import { tenantOf } from '../keys/kid.ts';
 
 const ACTOR = /^[\w.:-]{1,128}$/;
 
@@ -12,6 +13,11 @@ export function callerOf({ grant, deadline }: Pick<RouteContext, 'grant' | 'dead
 }
 
 type Facts = Parameters<RouteContext['actsOn']>[0];
+
+/** The facts of a kid, or of the prefix of kids to be made: a capability may be limited to a tenant, and to names. */
+export function factsOf(kid: string): { readonly tenant: string; readonly name: string } {
+  return { tenant: tenantOf(kid), name: kid };
+}
 
 /**
  * Throws when the capability does not allow the operation, or when the operation names something that is reserved for the
