@@ -26,6 +26,7 @@ export async function openParts(context: KmsContext) {
   await openAuthFor(context, vault, secrets);
   const counters = kmsCounters(metrics);
   const audit = openAudit({ runtime, vault, config: current, counters, egress, log, publish });
+  await audit.space.load();
   const freshness = new Freshness(() => current.value.kms.verify_ttl);
   const monitor = new BackendMonitor({
     backend,
@@ -44,6 +45,6 @@ export async function openParts(context: KmsContext) {
   });
   const init = { runtime, config, current, vault, audit, monitor, freshness, publish };
   const operations = resources.use(openOperations(init));
-  measureKms(metrics, { registry, ledger, freshness, log: vault.log, covered: audit.covered });
+  measureKms(metrics, { registry, ledger, freshness, log: vault.log, space: audit.space, covered: audit.covered });
   return { vault, secrets, audit, monitor, refresher, operations };
 }

@@ -4,7 +4,7 @@ import { rmSync } from 'node:fs';
 import { mkdir, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { reserveBytes } from '@ron/cas';
+import { reserveBytes } from '@ron/log';
 import { bytesOf, eventually, KIB, tempDir } from '@ron/testkit';
 import { assertRefusal, type Json } from '@ron/testkit/service';
 import { mountTmpfs, NO_MOUNT } from './process.ts';
