@@ -37,6 +37,7 @@ export async function openParts(context: KmsContext) {
   const counters = kmsCounters(metrics);
   const audit = openAudit({ runtime, vault, config: current, counters, egress, log, publish });
   rootEntries.open(audit.auditor);
+  await audit.space.load();
   const freshness = new Freshness(() => current.value.kms.verify_ttl);
   const monitor = new BackendMonitor({
     backend,
@@ -55,6 +56,6 @@ export async function openParts(context: KmsContext) {
   });
   const init = { runtime, config, current, vault, audit, monitor, freshness, publish };
   const operations = resources.use(openOperations(init));
-  measureKms(metrics, { registry, ledger, freshness, log: vault.log, covered: audit.covered });
+  measureKms(metrics, { registry, ledger, freshness, log: vault.log, space: audit.space, covered: audit.covered });
   return { vault, secrets, audience, audit, monitor, refresher, operations };
 }

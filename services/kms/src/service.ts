@@ -54,6 +54,7 @@ export const kms = defineService({
       }),
       gates: {
         audit: { kind: 'hard', sample: () => audit.problem },
+        audit_space: { kind: 'soft', sample: () => audit.space.problem },
         backend: { kind: 'soft', lanes: ['sign'], sample: () => monitor.problem },
         attestation: { kind: 'soft', sample: () => refresher.problem },
         witness: { kind: 'soft', sample: () => witnesses.problem },
