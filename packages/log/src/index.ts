@@ -7,4 +7,5 @@ export type { IteratedRecord } from './segments/iterate.ts';
 export * from './disk/make-directory.ts';
 export * from './segments/record.ts';
 export * from './segments/segment-log.ts';
+export * from './disk/secret-file.ts';
 export * from './disk/whole-file.ts';

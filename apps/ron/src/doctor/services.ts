@@ -9,7 +9,7 @@ import { messageOf } from '../exits.ts';
 import { humanDuration } from '../format.ts';
 import type { Home, NodeState } from '../home.ts';
 import { readinessOf } from '../readiness.ts';
-import { readSecret } from '../secret-file.ts';
+import { readSecret } from '@ron/log/secret-file';
 import { startOrder } from '../up/table/call-graph.ts';
 import type { ServiceEntry } from '../up/table/service-entry.ts';
 import type { Finding } from './finding.ts';

@@ -5,7 +5,7 @@
  * the backend. It is created once. The owner's capability has every scope of kms, is written with mode 0600, and is replaced
  * before it expires or when it no longer verifies.
  */
-import { open, rename, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import {
   AUDIENCE_ROOT,
   Checker,
@@ -19,12 +19,13 @@ import {
 import type { ServiceAuth } from '@ron/auth/service';
 import type { Backend } from '@ron/custody';
 import { sched } from '@ron/kernel';
+import { readSecretFile, writeSecret } from '@ron/log';
 import { scopesOf } from '@ron/proto';
 import type { KeyRegistry } from './key-registry.ts';
 import { parseKid } from './kid.ts';
 import type { KmsContext } from '../service.ts';
 import type { SecretOperations } from '../secrets/secret-operations.ts';
-import { openUnlock, readSecretFile } from '../unlock.ts';
+import { openUnlock } from '../unlock.ts';
 import type { Vault } from '../vault/vault.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
@@ -75,13 +76,7 @@ export async function writeOwnerFile({ path, keys, epochs, signal }: OwnerFileIn
     { audience: 'kms', scopes, ttl_ms: OWNER_TTL_MS, subject: OWNER_SUBJECT, epoch },
     signal,
   );
-  const temporary = `${path}.${Buffer.from(sched.randomBytes(6)).toString('hex')}.tmp`;
-  {
-    await using file = await open(temporary, 'wx', 0o600);
-    await file.writeFile(`${token}\n`);
-    await file.sync();
-  }
-  await rename(temporary, path);
+  await writeSecret(path, `${token}\n`);
 }
 
 async function isGood(token: string, keys: KeySource, epochs: RevocationEpochs, signal: AbortSignal): Promise<boolean> {

@@ -15,7 +15,7 @@ import type { Service } from '@ron/proto';
 import { messageOf } from '../../exits.ts';
 import type { Home } from '../../home.ts';
 import type { Io } from '../../io.ts';
-import { writeSecret } from '../../secret-file.ts';
+import { writeSecret } from '@ron/log/secret-file';
 import type { Planned } from '../plan.ts';
 import type { ServiceEntry } from '../table/service-entry.ts';
 import { removeUnknownCalls } from './call-capabilities.ts';
