@@ -1,5 +1,5 @@
 /** The configuration of kms: the keys of the listener, of the process and its own. */
-import { AddressPolicy, rulesFor } from '@ron/egress';
+import { AddressPolicy, isTlsOrLoopback, rulesFor } from '@ron/egress';
 import { defineConfig, key } from '@ron/config';
 import { PROCESS_KEYS } from '@ron/service';
 import type { ConfigOf } from '@ron/config';
@@ -33,10 +33,12 @@ const KEYS = {
   'cloud.region': key.optional(
     key.text({ doc: 'The AWS region. Credentials come from the default AWS provider chain.' }),
   ),
-  'cloud.endpoint': key.optional(key.text({ doc: 'An endpoint that replaces that of the region.' })),
+  'cloud.endpoint': key.optional(
+    key.text({ doc: 'An https endpoint that replaces that of the region. Plain http is accepted on loopback only.' }),
+  ),
   'egress.networks': key.list({
     default: [],
-    doc: 'Non-public CIDR blocks in which the witness or the cloud endpoint may be, such as 10.0.0.0/8. Plain HTTP is allowed only there.',
+    doc: 'Non-public CIDR blocks in which the witness or the cloud endpoint may be, such as 10.0.0.0/8. Plain HTTP is allowed only there, and never for the cloud.',
   }),
   'egress.ca_file': key.optional(
     key.text({
@@ -199,6 +201,9 @@ export const schema = defineConfig(KEYS, (config, report) => {
     ['audit.witness_url', audit.witness_url],
   ] as const)
     if (url !== undefined && !isUsable(() => rulesFor(url))) report(name, 'a URL such as https://host');
+  const { endpoint } = config.cloud;
+  if (endpoint !== undefined && !isTlsOrLoopback(endpoint))
+    report('cloud.endpoint', 'an https URL, because credentials and data keys are sent to it');
   if (audit.witness_url !== undefined && audit.witness_key === undefined) {
     report('audit.witness_key', 'a verifier key, because audit.witness_url is set');
   }

@@ -8,7 +8,7 @@ import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, messageOf } from '../exits.ts';
 import { columns } from '../format.ts';
 import { homeOf, runningService } from '../home.ts';
-import { writeSecret } from '../secret-file.ts';
+import { writeSecret } from '@ron/log/secret-file';
 import { withClient } from '../service-client.ts';
 
 const { dir, 'capability-file': capabilityFile } = CONNECTION_OPTIONS;

@@ -10,10 +10,12 @@
 import { Supervisor, sched, type SupervisorEvent } from '@ron/kernel';
 import type { Service } from '@ron/proto';
 import { HeldPort } from './held-port.ts';
+import type { Environment } from './environment.ts';
 import { LogFile } from './log-file.ts';
 import type { Planned } from './plan.ts';
 import { describeExit, LISTEN_FD, ServiceChild, StartError } from './service-child.ts';
 import { drainRounds, startOrder } from './table/call-graph.ts';
+import type { ServiceEntry } from './table/service-entry.ts';
 import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 
@@ -36,7 +38,7 @@ export interface NodeInit extends NodeEvents {
   home: Home;
   /** Whether service logs go to files. */
   keepLogs: boolean;
-  env: Readonly<Record<string, string | undefined>>;
+  environmentOf: (entry: ServiceEntry) => Environment;
 }
 
 /** The cause for which the node stopped. */
@@ -160,7 +162,7 @@ export class Node {
       name: entry.name,
       main: entry.main,
       flags: held === undefined ? flags : [...flags, `${BIND}${held.bind}`, `--server.listen_fd=${LISTEN_FD}`],
-      env: this.#init.env,
+      env: this.#init.environmentOf(entry),
       log,
       listen_fd: held?.fd,
     });

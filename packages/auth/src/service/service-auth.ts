@@ -8,10 +8,10 @@
  * Cancellation: the signal of the start; `close`.
  */
 import { join } from 'node:path';
-import { openUnlock, readSecretFile, type Unlock } from '@ron/custody/sealed';
+import { openUnlock, type Unlock } from '@ron/custody/sealed';
 import { Deadline, onAbort, sleep } from '@ron/kernel';
 import { type Log, type Metrics } from '@ron/telemetry';
-import { realFileSystem, type FileSystem } from '@ron/log';
+import { readSecretFile, realFileSystem, type FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
 import { DerivedKeySource, type KeyDeriver, type RunInit } from '../keys/derived-keys.ts';
 import { NOTHING_REVOKED, type RevocationEpochs } from '../revocations/epochs.ts';
