@@ -193,10 +193,10 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
     await using kms = await startService({ dir, flags });
     assert.equal((await kms.send('GET', '/version')).json.rollback_protection, 'witness');
     for (let at = 0; at < 5; at++) await sign(kms, kid);
-    const { size = 0 } = witness.latest ?? {};
+    const { size = 0 } = (await witness.latest()) ?? {};
     assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
     // A response does not wait for the witness.
-    await eventually('the witness has seen the new entries', () => witness.latest!.size > size);
+    await eventually('the witness has seen the new entries', async () => (await witness.latest())!.size > size);
     await kms.kms.drain();
   }
   await rm(dir, { recursive: true });
@@ -236,7 +236,7 @@ test('an invalid or silent witness stops no request, and readiness reports it', 
   assert.equal(ready.status, 200);
   assert.match(ready.text, /returned no valid size/);
   witness.override = undefined;
-  await eventually('the submission is retried', () => witness.latest !== undefined);
+  await eventually('the submission is retried', async () => (await witness.latest()) !== undefined);
   assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
 });
 
