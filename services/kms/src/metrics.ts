@@ -23,9 +23,13 @@ export interface KmsMeasured {
   readonly log: { readonly size: number } | undefined;
   /** Entries that a checkpoint covers. */
   readonly covered: { readonly value: number };
+  readonly witnesses: { readonly lag_ms: number };
 }
 
-export function measureKms(metrics: Metrics, { registry, ledger, freshness, log, covered }: KmsMeasured): void {
+export function measureKms(
+  metrics: Metrics,
+  { registry, ledger, freshness, log, covered, witnesses }: KmsMeasured,
+): void {
   const one = (value: number): { labels: Record<string, string>; value: number }[] => [{ labels: {}, value }];
   metrics.gaugeFrom('kms_keys', 'Stored keys.', [], () => one(registry.index.size));
   metrics.gaugeFrom('kms_op_ids', 'Stored operation ids.', [], () => one(ledger.size));
@@ -33,6 +37,12 @@ export function measureKms(metrics: Metrics, { registry, ledger, freshness, log,
     { labels: { state: 'durable' }, value: log?.size ?? 0 },
     { labels: { state: 'signed' }, value: covered.value },
   ]);
+  metrics.gaugeFrom(
+    'kms_witness_age_seconds',
+    'How long a checkpoint has been waiting for its cosignature; 0 if none waits.',
+    [],
+    () => one(witnesses.lag_ms / 1000),
+  );
   metrics.gaugeFrom('verify_cache_age_ms', 'Age of the cached public keys while the backend is unavailable.', [], () =>
     one(freshness.age_ms),
   );

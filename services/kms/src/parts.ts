@@ -44,6 +44,13 @@ export async function openParts(context: KmsContext) {
   });
   const init = { runtime, config, current, vault, audit, monitor, freshness, publish };
   const operations = resources.use(openOperations(init));
-  measureKms(metrics, { registry, ledger, freshness, log: vault.log, covered: audit.covered });
+  measureKms(metrics, {
+    registry,
+    ledger,
+    freshness,
+    log: vault.log,
+    covered: audit.covered,
+    witnesses: audit.witnesses,
+  });
   return { vault, secrets, audit, monitor, refresher, operations };
 }

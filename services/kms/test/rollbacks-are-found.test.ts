@@ -25,7 +25,7 @@ async function used(dir: string): Promise<{ kid: string; sigs: unknown }> {
   return { kid, sigs };
 }
 
-/** Asserts that kms runs and verifies, states why it is not ready, and signs nothing. */
+/** Asserts that kms runs and verifies, is not ready for signing, states why, and signs nothing. */
 async function assertRefusesToSign(
   dir: string,
   { kid, sigs }: { kid: string; sigs: unknown },
@@ -35,9 +35,11 @@ async function assertRefusesToSign(
   const refused = await sign(kms, kid);
   assertRefusal(refused, 503, 'audit_integrity');
   assert.match(refused.json.detail, why);
-  const ready = await kms.send('GET', '/readyz');
+  const ready = await kms.send('GET', '/readyz?lane=sign');
   assert.equal(ready.status, 503);
   assert.match(ready.json.detail, why);
+  assert.match(ready.json.detail, /ron audit accept/, 'it names the command');
+  assert.equal((await kms.send('GET', '/readyz')).status, 200, 'other work continues');
   assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs })).json.ok, 'verification continues');
   assert.ok((await kms.metric('kms_audit_integrity_failed_total')) > 0);
 }
@@ -217,7 +219,7 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
     await using kms = await startService({ dir, flags });
     // The witness is contacted before anything is signed.
     assertRefusal(await sign(kms, kid), 503, 'audit_integrity');
-    assert.equal((await kms.send('GET', '/readyz')).status, 503);
+    assert.equal((await kms.send('GET', '/readyz?lane=sign')).status, 503);
   }
   assert.deepEqual(await everyByte(dir), restored, 'every file is unchanged');
 });

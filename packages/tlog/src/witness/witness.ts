@@ -49,6 +49,8 @@ export class Witness {
   readonly #deadline_ms: number;
   /** Undefined for a socket. */
   readonly #egress: Egress | undefined;
+  /** The log of the last submission. */
+  #origin = '';
   #size = 0;
 
   constructor(init: WitnessInit) {
@@ -70,13 +72,15 @@ export class Witness {
     });
   }
 
-  /** The largest size that the witness is known to have cosigned, in this process. */
+  /** The largest size of the current log that the witness is known to have cosigned, in this process. */
   get size(): number {
     return this.#size;
   }
 
   /** Requests a cosignature over `checkpoint`. */
   async cosign(checkpoint: SignedCheckpoint, consistency: Consistencies, signal: AbortSignal): Promise<Cosigned> {
+    if (checkpoint.origin !== this.#origin) this.#size = 0;
+    this.#origin = checkpoint.origin;
     using deadline = Deadline.after('witness', this.#deadline_ms, { signal });
     return await deadline.run(async () => {
       for (let tries = 0; tries < TRIES_MAX; tries++) {
