@@ -3,11 +3,11 @@ import { AddressPolicy, rulesFor } from '@ron/egress';
 import { defineConfig, key } from '@ron/config';
 import { PROCESS_KEYS } from '@ron/service';
 import type { ConfigOf } from '@ron/config';
-import { AUTH_KEYS } from '@ron/auth/service';
+import { AUTH_KEYS, checkPassportKeys } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 
 /** kms derives these keys itself. */
-const { 'auth.kms_url': _url, 'auth.capability_file': _file, ...OWN_AUTH_KEYS } = AUTH_KEYS;
+const { 'auth.kms_url': _url, 'auth.kms_pin': _pin, 'auth.capability_file': _file, ...OWN_AUTH_KEYS } = AUTH_KEYS;
 
 const KEYS = {
   ...PROCESS_KEYS,
@@ -169,6 +169,7 @@ const KEYS = {
 
 export const schema = defineConfig(KEYS, (config, report) => {
   checkIngressKeys(config, report);
+  checkPassportKeys(config, report);
   const { amnesia, audit, kms } = config;
   if (config.data_dir === undefined && !amnesia.enabled)
     report('data_dir', 'a directory, unless amnesia.enabled is set');

@@ -8,7 +8,7 @@ import type { Values } from '../command.ts';
 import { withCompileCache } from '../compile-cache.ts';
 import { CliError, messageOf, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
-import { homeOf, type Home } from '../home.ts';
+import { homeOf, socketUrl, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
 import { compileAhead } from './compile-ahead.ts';
@@ -66,7 +66,7 @@ export async function runUp(
     home,
     keepLogs: !amnesia,
     env,
-    onListening: (name, url, isFirst) => capabilities.onListening(name, url, isFirst, stop.signal),
+    onListening: (name, isFirst) => capabilities.onListening(name, isFirst, stop.signal),
     ...reporter(io, () => writeState(locked, node, started)),
   });
   stop.onStop = () => void node.stop();
@@ -80,7 +80,7 @@ export async function runUp(
   const ready = node.start().then(async () => {
     await onAllReady(io, locked, node, started);
     renewRegularly(io, capabilities, stop.signal);
-    await noteProblems(io, order, node.urls, stop.signal);
+    await noteProblems(io, order, home, stop.signal);
   });
   try {
     const why = await Promise.race([ready.then(() => stop.requested), node.failed, stop.requested]);
@@ -124,9 +124,9 @@ async function onAllReady(io: Io, locked: LockedHome, node: Node, started: strin
  * Prints why ready services are degraded, for example by a missing volume; callees first. Polls for a moment, because a
  * service may not have reached another one that started after it.
  */
-async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'], signal: AbortSignal): Promise<void> {
+async function noteProblems(io: Io, order: readonly Service[], home: Home, signal: AbortSignal): Promise<void> {
   const reasonsOf = async (name: Service): Promise<string> =>
-    await readinessOf(urls[name]!, signal).then(
+    await readinessOf(socketUrl(home, name), signal).then(
       ({ reasons }) => reasons,
       () => '',
     );
@@ -148,7 +148,7 @@ async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'
 function renewRegularly(io: Io, capabilities: NodeCapabilities, stopping: AbortSignal): void {
   const renew = (): void => {
     if (stopping.aborted) return;
-    // A failed renewal is retried in a minute; capabilities are valid for weeks.
+    // A failed renewal is retried in a minute; the capabilities of calls are valid for many of them.
     void renewNow(capabilities, stopping).catch((error: unknown) =>
       io.note(`failed to renew capabilities: ${messageOf(error)}`),
     );

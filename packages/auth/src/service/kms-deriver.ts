@@ -1,12 +1,15 @@
 /**
  * Derives audience keys by kms, which holds their root: `POST /v1/kms/derive`.
  *
- * Contract: the capability is read for each query, so a renewed one is used at once. The text of the secret is not kept.
+ * Contract: the capability is read for each query, so a renewed one is used at once, and narrowed to it before it is sent.
+ * It is sent by a Unix socket or to a pinned key only. The text of the secret is not kept.
  * Bound: `POLICIES.kms` attempts within the caller's signal and `DEADLINE_MS`.
  * Cancellation: the signal.
  */
-import { JsonCalls } from '@ron/client/calls';
+import { JsonCalls, type AuthorizedRequest } from '@ron/client/calls';
+import { reachPrivately, type Reach } from '@ron/client/node';
 import { POLICIES, RonError } from '@ron/kernel';
+import { narrowed } from '../capability/narrowed.ts';
 import { AUDIENCE_ROOT } from '../keys/audience-names.ts';
 import type { Derived, KeyDeriver } from '../keys/derived-keys.ts';
 import { SECRET_BYTES } from '../keys/key-ring.ts';
@@ -14,10 +17,12 @@ import { SECRET_BYTES } from '../keys/key-ring.ts';
 const DEADLINE_MS = 2000;
 
 export interface KmsDeriverInit {
-  /** Called before each query, like the capability: it may become known late. */
-  readonly url: () => Promise<string>;
+  /** `unix:PATH`, or `https://` with a pin. */
+  readonly url: string;
+  /** The hash of the public key of kms, for `https://`. */
+  readonly pin?: string | undefined;
   /** With scope `kms:derive`. Called before each query. */
-  readonly capability: () => Promise<string | undefined>;
+  readonly capability: () => Promise<string>;
 }
 
 interface Answer {
@@ -28,16 +33,19 @@ interface Answer {
 
 export class KmsDeriver implements KeyDeriver {
   readonly #init: KmsDeriverInit;
+  readonly #kms: Reach;
 
   constructor(init: KmsDeriverInit) {
     this.#init = init;
+    this.#kms = reachPrivately(init.url, init.pin);
   }
 
   async derive(label: string, version: number | undefined, signal: AbortSignal): Promise<Derived> {
-    const url = await this.#init.url();
-    const capability = await this.#init.capability();
+    const token = await this.#init.capability();
+    const authorize = ({ body }: AuthorizedRequest): string => narrowed(token, { audience: 'kms', body });
     // [storage I-4] A call to kms has a total deadline and few tries.
-    const calls = new JsonCalls('v1/kms/', { url, capability, deadline_ms: DEADLINE_MS, policy: POLICIES.kms });
+    const policy = POLICIES.kms;
+    const calls = new JsonCalls('v1/kms/', { ...this.#kms, authorize, deadline_ms: DEADLINE_MS, policy });
     const kid = version === undefined ? AUDIENCE_ROOT : `${AUDIENCE_ROOT}#v${version}`;
     return derivedFrom(await calls.post<Answer>('derive', 'derive', { kid, label }, signal));
   }
