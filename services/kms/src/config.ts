@@ -104,12 +104,32 @@ const KEYS = {
     doc: 'Interval between probes of the backend.',
     reloadable: true,
   }),
-  'audit.mode': key.oneOf(['continue', 'strict'], {
-    default: 'continue',
-    doc: 'If the audit log falls behind: continue and record a gap, or refuse operations without an entry.',
+  'audit.mode': key.oneOf(['strict', 'continue'], {
+    default: 'strict',
+    doc: 'If the audit log falls behind or is full: refuse operations without an entry, or continue and record a gap.',
     reloadable: true,
   }),
   'audit.queue': key.integer({ default: 2048, min: 2, max: 1_000_000, doc: 'Events that may wait for the audit log.' }),
+  'audit.reserve': key.size({
+    default: '64MiB',
+    min: '64KiB',
+    max: '1TiB',
+    doc: 'Room for the audit log that only entries of sign, create, rotate and delete may use. At most a sixteenth of the disk, or of audit.bytes_max.',
+  }),
+  'audit.bytes_max': key.optional(
+    key.size({
+      min: '1MiB',
+      max: '1024TiB',
+      doc: 'Maximum size of the audit log. Default: the free space of its disk.',
+    }),
+  ),
+  'audit.verify_rate': key.integer({
+    default: 20,
+    min: 0,
+    max: 1_000_000,
+    doc: 'Verifications of a tenant, and refusals of a capability, per second that have an entry each. More are counted in summaries.',
+    reloadable: true,
+  }),
   'audit.checkpoint_interval': key.duration({
     default: '1s',
     min: '10ms',

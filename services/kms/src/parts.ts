@@ -26,6 +26,7 @@ export async function openParts(context: KmsContext) {
   await openAuthFor(context, vault, secrets);
   const counters = kmsCounters(metrics);
   const audit = openAudit({ runtime, vault, config: current, counters, egress, log, publish });
+  await audit.space.load();
   const freshness = new Freshness(() => current.value.kms.verify_ttl);
   const monitor = new BackendMonitor({
     backend,
@@ -49,6 +50,7 @@ export async function openParts(context: KmsContext) {
     ledger,
     freshness,
     log: vault.log,
+    space: audit.space,
     covered: audit.covered,
     witnesses: audit.witnesses,
   });

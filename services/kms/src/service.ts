@@ -60,6 +60,7 @@ export const kms = defineService({
           lanes: ['sign'],
           sample: () => audit.unsound && notSound(audit.unsound).message,
         },
+        audit_space: { kind: 'soft', sample: () => audit.space.problem },
         backend: { kind: 'soft', lanes: ['sign'], sample: () => monitor.problem },
         attestation: { kind: 'soft', sample: () => refresher.problem },
         witness: { kind: 'soft', sample: () => witnesses.problem },
