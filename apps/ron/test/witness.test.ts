@@ -37,7 +37,12 @@ async function forks(t: TestContext): Promise<TransparencyLog[]> {
   const work = await temporaryDir(t);
   return await Promise.all(
     ['one', 'two'].map(async (text) => {
-      const log = await TransparencyLog.open({ dir: join(work, text), origin: ORIGIN, signers: [signer], signal: NEVER });
+      const log = await TransparencyLog.open({
+        dir: join(work, text),
+        origin: ORIGIN,
+        signers: [signer],
+        signal: NEVER,
+      });
       t.after(() => log.close());
       await log.append([Buffer.from(text)], NEVER);
       await log.writeCheckpoint(NEVER);
