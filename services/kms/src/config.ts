@@ -81,7 +81,7 @@ const KEYS = {
     default: '7d',
     min: '1ms',
     max: '3650d',
-    doc: 'Waiting period between the two calls that delete a key version.',
+    doc: 'Waiting period between the two calls that delete a key or version, and before min_version applies to unwrap.',
     reloadable: true,
   }),
   'kms.ops_max': key.integer({

@@ -113,6 +113,12 @@ export class Auditor {
     return this.#init.trail.record(this.#entryOf(event, event.tenant), caller.deadline.signal);
   }
 
+  /** Records a success without waiting. An entry that the log cannot take is counted in a gap. */
+  noteSuccess(caller: Omit<Caller, 'deadline'>, attempt: Attempt, used: Used): void {
+    this.#init.trail.begin(1);
+    this.#noteOrCount(eventOf(caller, attempt, used, 'ok'), used.record.tenant);
+  }
+
   /** `wasTried`: whether the work began. */
   recordFailure(caller: Caller, attempt: Attempt, error: unknown, wasTried: boolean): void {
     const code = codeOf(error);
@@ -166,7 +172,7 @@ const codeOf = (error: unknown): string => (isRonError(error) ? error.code : 'in
 const TO_BE_MADE = /^([A-Za-z0-9._-]{1,64})\/([a-z0-9._-]{1,64})\/([a-z0-9-]{1,16})\/$/;
 
 function eventOf(
-  { actor, subject, chain }: Caller,
+  { actor, subject, chain }: Omit<Caller, 'deadline'>,
   attempt: Attempt,
   { kid, record }: Used,
   result: string,
