@@ -36,14 +36,6 @@ export interface KeyRecord {
   readonly versions: readonly KeyVersion[];
 }
 
-/** The stored document. */
-export interface KeyDocument {
-  readonly format: 1;
-  readonly keys: readonly KeyRecord[];
-}
-
-export const EMPTY_DOCUMENT: KeyDocument = { format: 1, keys: [] };
-
 export function headOf(record: KeyRecord): KeyVersion {
   return record.versions[record.versions.length - 1]!;
 }

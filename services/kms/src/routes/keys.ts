@@ -49,9 +49,8 @@ export function listKeys(
 ): RouteAnswer {
   const limit = Number(query.limit ?? LIST_DEFAULT);
   const after = query.after === undefined ? '' : nameOf(query.after);
-  const found = registry.index
-    .sorted()
-    .filter(({ tenant, name }) => (query.tenant === undefined || tenant === query.tenant) && name > after);
+  const prefix = query.tenant === undefined ? '' : `${query.tenant}/`;
+  const found = registry.page({ prefix, after, limit: limit + 1 });
   const page = found.slice(0, limit);
   const next = found.length > limit ? page.at(-1)?.name : undefined;
   const keys = page.map((record) => keyView(record, headOf(record), attestation_class));
