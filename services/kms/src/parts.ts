@@ -18,9 +18,7 @@ export async function openParts(context: KmsContext) {
   const { config, current, runtime, log, metrics, events, isStopping, resources, overrides } = context;
   const publish = (event: KmsEvent): void => events.publish(event);
   const egress = await egressOf(config);
-  const vault = resources.use(
-    await openVault({ ...context, backend: overrides.backend, warn: (text) => log.warn(text) }),
-  );
+  const vault = resources.use(await openVault({ ...context, ...overrides, warn: (text) => log.warn(text) }));
   const { backend, registry, ledger } = vault;
   const secrets = new SecretOperations(registry, backend);
   await openAuthFor(context, vault, secrets);
