@@ -7,7 +7,7 @@
  * Bound: `PREPARE_MS` for each renewal, and `TRIES_MAX` tries during the start. Cancellation: by the signal of each call.
  */
 import { rm } from 'node:fs/promises';
-import { NOTHING_REVOKED, requireDocument, Revocations, type RevocationEpochs } from '@ron/auth';
+import { NOTHING_REVOKED, Revocations, type KeySource, type RevocationEpochs } from '@ron/auth';
 import { askPassport } from '@ron/auth/service';
 import { Deadline, idempotent, isRonError, jittered, retry } from '@ron/kernel';
 import { makeDirectory } from '@ron/log';
@@ -81,17 +81,19 @@ export class NodeCapabilities {
     const url = this.#urls[key_service];
     if (url === undefined) return;
     using deadline = Deadline.after('prepare', PREPARE_MS, { signal });
-    const epochs = await this.#revoked(deadline.signal);
-    const init = { home: this.#home, key_service, url, running: this.#running, epochs };
+    const revoked = (keys: KeySource, within: AbortSignal): Promise<RevocationEpochs> => this.#revoked(keys, within);
+    const init = { home: this.#home, key_service, url, running: this.#running, revoked };
     await renewThroughKms(init, deadline.signal);
   }
 
-  async #revoked(signal: AbortSignal): Promise<RevocationEpochs> {
-    const url = this.#revocations_service && this.#urls[this.#revocations_service];
-    if (url === undefined) return NOTHING_REVOKED;
+  async #revoked(keys: KeySource, signal: AbortSignal): Promise<RevocationEpochs> {
+    const audience = this.#revocations_service;
+    const url = audience && this.#urls[audience];
+    if (audience === undefined || url === undefined) return NOTHING_REVOKED;
     try {
       const revocations = new Revocations();
-      revocations.apply(requireDocument(await askPassport(() => Promise.resolve(url))(undefined, signal)));
+      const { document } = await askPassport({ url: () => Promise.resolve(url), audience, keys })(undefined, signal);
+      if (document !== undefined) revocations.apply(document);
       return revocations;
     } catch (error) {
       // Passport runs and reports the cause itself; the other services can start.
