@@ -1,11 +1,10 @@
 /**
  * The HTTP surface of kms: one row per route, with its scope, lane, deadline, schema and handler.
  *
- * Every route with `facts_later` compares the tenant of the named key with the capability before it does anything.
+ * Every route with `facts_later` compares the tenant and the name of each key with the capability before it does anything.
  * To add a route: add a row here, its schema to `routes/schemas.ts` and its handler to a file in `routes/`.
  */
 import { route, type Route } from '@ron/ingress';
-import { tenantOf } from './keys/kid.ts';
 import { deriveAudienceKey, readRoot, retireRoot, rotateRoot, type AudienceRoutesInit } from './routes/audience.ts';
 import {
   readCheckpoint,
@@ -15,14 +14,17 @@ import {
   readTile,
   type AuditRoutesInit,
 } from './routes/audit.ts';
+import { factsOf } from './routes/caller.ts';
 import {
   createKey,
-  deleteVersion,
+  deleteKey,
+  disableKey,
+  enableKey,
   importKey,
   listKeys,
   readAttestation,
   readKey,
-  restoreVersion,
+  restoreKey,
   rotateKey,
   setPolicy,
   type KeyRoutesInit,
@@ -35,9 +37,17 @@ export type KmsRoutesInit = KeyRoutesInit & SignRoutesInit & SecretRoutesInit & 
 
 const BASE = '/v1/kms';
 const GET = { method: 'GET', lane: 'inline', body: 'none', deadline: 'verify' } as const;
-const POST = { method: 'POST', lane: 'inline', body: 'buffered', deadline: 'sign', facts_later: ['tenant'] } as const;
+const POST = {
+  method: 'POST',
+  lane: 'inline',
+  body: 'buffered',
+  deadline: 'sign',
+  facts_later: ['tenant', 'name'],
+} as const;
 /** Changes the key that the path names. */
-const CHANGE = { ...POST, scope: 'kms:rotate', encoded_slash: true } as const;
+const CHANGE = { ...POST, encoded_slash: true } as const;
+/** Withdraws the key that the path names, or a version of it, or undoes that. */
+const WITHDRAW = { ...CHANGE, scope: 'kms:delete' } as const;
 
 export function routes(init: KmsRoutesInit): Route[] {
   return [
@@ -72,8 +82,8 @@ function keyRoutes(init: KeyRoutesInit): Route[] {
       ...GET,
       path: `${BASE}/keys`,
       scope: 'kms:read',
-      summary: 'Lists keys by name. `after` continues a list where it ended.',
-      facts: ({ query }) => ({ tenant: query['tenant'] }),
+      summary: 'Lists keys by name, below `prefix`. `after` continues a list where it ended.',
+      facts: ({ query }) => ({ tenant: query['tenant'], name: query['prefix'] }),
       schema: schemas.LIST,
       handler: (context) => listKeys(init, context),
     }),
@@ -83,7 +93,7 @@ function keyRoutes(init: KeyRoutesInit): Route[] {
       scope: 'kms:read',
       encoded_slash: true,
       summary: 'Returns a key: its versions, and the public part of the named version or of the current one.',
-      facts: ({ params }) => ({ tenant: tenantOf(params['kid'] ?? '') }),
+      facts: ({ params }) => factsOf(params['kid'] ?? ''),
       schema: schemas.READ,
       handler: (context) => readKey(init, context),
     }),
@@ -103,32 +113,52 @@ function versionRoutes(init: KeyRoutesInit): Route[] {
     route({
       ...CHANGE,
       path: `${BASE}/keys/:kid/rotate`,
+      scope: 'kms:rotate',
       summary: 'Creates a new version, which signs from now on. Older versions verify down to min_version.',
       schema: schemas.ROTATE,
       handler: (context) => rotateKey(init, context),
     }),
     route({
-      ...CHANGE,
+      ...WITHDRAW,
       path: `${BASE}/keys/:kid/policy`,
-      summary: 'Raises min_version: older versions no longer verify.',
+      summary:
+        'Sets min_version. Older versions no longer verify; after the waiting period they no longer unwrap and derive. ' +
+        'Until then it can be lowered again.',
       schema: schemas.POLICY,
       handler: (context) => setPolicy(init, context),
     }),
     route({
-      ...CHANGE,
-      path: `${BASE}/keys/:kid/delete`,
+      ...WITHDRAW,
+      path: `${BASE}/keys/:kid/disable`,
       body: 'none',
-      summary: 'Deletes a version that is not current. A second call after the waiting period is required.',
-      schema: schemas.DELETE,
-      handler: (context) => deleteVersion(init, context),
+      summary: 'Disables a key: it no longer signs, wraps, unwraps and derives. It still verifies.',
+      schema: schemas.DISABLE,
+      handler: (context) => disableKey(init, context),
     }),
     route({
-      ...CHANGE,
+      ...WITHDRAW,
+      path: `${BASE}/keys/:kid/enable`,
+      body: 'none',
+      summary: 'Enables a disabled key.',
+      schema: schemas.DISABLE,
+      handler: (context) => enableKey(init, context),
+    }),
+    route({
+      ...WITHDRAW,
+      path: `${BASE}/keys/:kid/delete`,
+      summary:
+        'Deletes a version that is not current or, without a version and with {"whole": true}, the key. ' +
+        'A second call after the waiting period is required. A key is disabled by the first call.',
+      schema: schemas.DELETE,
+      handler: (context) => deleteKey(init, context),
+    }),
+    route({
+      ...WITHDRAW,
       path: `${BASE}/keys/:kid/restore`,
       body: 'none',
-      summary: 'Cancels a deletion during its waiting period.',
+      summary: 'Cancels the deletion of a version or of a key during its waiting period.',
       schema: schemas.RESTORE,
-      handler: (context) => restoreVersion(init, context),
+      handler: (context) => restoreKey(init, context),
     }),
   ];
 }
@@ -186,7 +216,7 @@ function secretRoutes(init: SecretRoutesInit): Route[] {
       path: `${BASE}/derive`,
       scope: 'kms:derive',
       summary: 'Derives a secret from the key and a label.',
-      facts_later: ['tenant', 'label'],
+      facts_later: ['tenant', 'name', 'label'],
       schema: schemas.DERIVE,
       handler: (context) => derive(init, context),
     }),
@@ -257,7 +287,8 @@ function auditRoutes(init: AuditRoutesInit): Route[] {
     route({
       ...read,
       path: `${BASE}/audit/proof/:log_index`,
-      summary: 'Proves that the latest checkpoint covers an entry.',
+      ...(init.isPublic ? {} : { facts_later: ['tenant', 'name'] }),
+      summary: "Proves that the latest checkpoint covers an entry. A capability for one tenant reads its own entries'.",
       schema: schemas.PROOF,
       handler: (context) => readProof(init, context),
     }),

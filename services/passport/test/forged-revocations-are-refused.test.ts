@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import {
   inspectToken,
@@ -15,7 +15,7 @@ import {
 } from '@ron/auth';
 import { askPassport, RevocationWatch } from '@ron/auth/service';
 import { NEVER } from '@ron/kernel';
-import { eventually } from '@ron/testkit';
+import { eventually, tempDirFor } from '@ron/testkit';
 import { startService, type TestPassport } from './support.ts';
 
 type Answer = (poll: RevocationPoll & { after: string | undefined }) => Promise<unknown>;
@@ -25,6 +25,7 @@ const EVIL: RevocationDocument = { version: 9e15, all: 9e15, subjects: { [subjec
 class Impostor {
   answer: Answer;
   readonly #server: Server;
+  #path = '';
 
   private constructor(answer: Answer) {
     this.answer = answer;
@@ -45,7 +46,8 @@ class Impostor {
 
   static async start(t: TestContext, answer: Answer): Promise<Impostor> {
     const impostor = new Impostor(answer);
-    impostor.#server.listen(0, '127.0.0.1');
+    impostor.#path = join(tempDirFor(t), 'passport.sock');
+    impostor.#server.listen(impostor.#path);
     await once(impostor.#server, 'listening');
     t.after(() => {
       impostor.#server.closeAllConnections();
@@ -55,7 +57,7 @@ class Impostor {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    return `unix:${this.#path}`;
   }
 }
 
@@ -80,7 +82,7 @@ test('forged, replayed, foreign and future answers change nothing; the next hone
   const problems: unknown[] = [];
   const kept: RevocationDocument[] = [];
   const watch = new RevocationWatch({
-    ask: askPassport({ url: () => Promise.resolve(impostor.url), audience: 'storage', keys }),
+    ask: askPassport({ url: impostor.url, audience: 'storage', keys }),
     keep: (document) => Promise.resolve(void kept.push(document)),
     onProblem: (error) => problems.push(error),
   });

@@ -38,13 +38,13 @@ test('an outdated poll returns immediately, a current one is held until there is
   assert.equal((await service.get(`${PATH}&after=x`)).status, 400);
 });
 
-test('a polling service refuses within two seconds; during an outage it reports the problem, and refuses if configured to', async () => {
+test('a polling service refuses within two seconds; during an outage it reports the problem, and refuses if configured to', async (t) => {
   const stop = new AbortController();
   const problems: unknown[] = [];
-  let now: Awaited<ReturnType<typeof startService>> | undefined = await startService();
-  const url = now.url;
-  const { keys } = now.passport;
-  const ask = askPassport({ url: () => Promise.resolve(url), audience: 'storage', keys });
+  const socket = join(await tempDirFor(t), 'run', 'passport.sock');
+  const flags = [`--server.socket=${socket}`];
+  let now: Awaited<ReturnType<typeof startService>> | undefined = await startService({ flags });
+  const ask = askPassport({ url: `unix:${socket}`, audience: 'storage', keys: now.passport.keys });
   const init = { ask, onProblem: (error: unknown) => problems.push(error) };
   const watch = new RevocationWatch({ ...init, max_age_ms: 2500 });
   assert.match(watch.problem!, /since the start/);

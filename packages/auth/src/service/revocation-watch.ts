@@ -20,6 +20,7 @@
  * Cancellation: the signal of `run`.
  */
 import { JsonCalls } from '@ron/client/calls';
+import { reachPrivately } from '@ron/client/node';
 import { Deadline, isRonError, RonError, sched, sleep } from '@ron/kernel';
 import type { Service } from '@ron/proto';
 import type { KeySource } from '../keys/key-source.ts';
@@ -204,17 +205,20 @@ function unknown(message: string): RonError {
 }
 
 export interface AskPassportInit {
-  readonly url: () => Promise<string>;
+  readonly url: string;
+  /** The pinned TLS key of passport. */
+  readonly pin?: string | undefined;
   /** The service that polls, and its keys, by which the answer is authenticated. */
   readonly audience: Service;
   readonly keys: KeySource;
 }
 
 /** `GET /v1/passport/revocations`, a long poll that passport answers when a revocation was added. */
-export function askPassport({ url, audience, keys }: AskPassportInit): AskRevocations {
+export function askPassport({ url, pin, audience, keys }: AskPassportInit): AskRevocations {
+  const passport = reachPrivately(url, pin);
   const policy = { tries_max: 1, backoff_ms: () => 0 };
   return async (after, signal) => {
-    const calls = new JsonCalls('v1/passport/', { url: await url(), deadline_ms: POLL_MS, policy });
+    const calls = new JsonCalls('v1/passport/', { ...passport, deadline_ms: POLL_MS, policy });
     const poll = { audience, nonce: newNonce() };
     const query = new URLSearchParams({ ...poll, ...(after !== undefined && { after: String(after) }) });
     const answer = await calls.get('revocations', `revocations?${query.toString()}`, signal);

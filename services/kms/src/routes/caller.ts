@@ -3,15 +3,25 @@ import { AUDIENCE_LABEL, AUDIENCE_TENANT } from '@ron/auth';
 import type { RouteContext } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
+import { tenantOf } from '../keys/kid.ts';
 
-const ACTOR = /^[\w.:-]{1,128}$/;
+const NAME = /^[\w.:-]{1,128}$/;
+const NO_CHAIN: readonly string[] = [];
 
 export function callerOf({ grant, deadline }: Pick<RouteContext, 'grant' | 'deadline'>): Caller {
-  const id = grant?.capability_id ?? '';
-  return { actor: ACTOR.test(id) ? id : 'unknown', deadline };
+  const { capability_id, subject, chain = NO_CHAIN } = grant ?? {};
+  return { actor: nameOr(capability_id), subject: nameOr(subject), chain, deadline };
 }
 
+/** Text that is not a name does not belong in the log. */
+const nameOr = (name: string | undefined): string => (name !== undefined && NAME.test(name) ? name : 'unknown');
+
 type Facts = Parameters<RouteContext['actsOn']>[0];
+
+/** The facts of a kid, or of the prefix of kids to be made: a capability may be limited to a tenant, and to names. */
+export function factsOf(kid: string): { readonly tenant: string; readonly name: string } {
+  return { tenant: tenantOf(kid), name: kid };
+}
 
 /**
  * Throws when the capability does not allow the operation, or when the operation names something that is reserved for the

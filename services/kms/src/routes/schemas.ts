@@ -36,15 +36,24 @@ const Public = Type.Object(
 // Keys.
 
 const CreatedKey = Type.Object({ kid: Type.String(), alg: Type.String(), public: Public }, strict);
+const State = Type.Union(
+  (['enabled', 'disabled', 'deleting', 'destroying', 'deleted'] as const).map((state) => Type.Literal(state)),
+);
 const KeyView = Type.Object(
   {
     kid: Type.String(),
     alg: Type.String(),
+    state: State,
+    deletable_ms: Type.Optional(Type.Integer()),
     versions: Type.Array(Type.String()),
     public: Public,
     attestation_class: Type.String(),
     verify_mode: Mode,
     min_version: Type.Integer(),
+    min_version_unwrap: Type.Integer({ description: 'The oldest version that unwraps and derives.' }),
+    effective_ms: Type.Optional(
+      Type.Integer({ description: 'When min_version applies to unwrap and derive. Absent if it already does.' }),
+    ),
     deleting: Type.Optional(Type.Array(Type.Object({ version: Type.String(), deletable_ms: Type.Integer() }, strict))),
   },
   strict,
@@ -82,6 +91,7 @@ export const LIST = {
   query: Type.Object(
     {
       tenant: Type.Optional(Tenant),
+      prefix: Type.Optional(Type.String({ maxLength: KID_CHARS_MAX })),
       after: Type.Optional(KidText),
       limit: Type.Optional(Type.String({ pattern: '^(?:[1-9][0-9]{0,2}|1000)$' })),
     },
@@ -110,7 +120,13 @@ export const POLICY = {
   response: { 200: KeyView },
 } as const;
 
-export const DELETE = { params: KidParam, response: { 200: Deletion, 202: Deletion } } as const;
+export const DISABLE = { params: KidParam, response: { 200: KeyView } } as const;
+
+export const DELETE = {
+  params: KidParam,
+  body: Type.Union([Type.Object({ whole: Type.Optional(Type.Boolean()) }, strict), Type.Null()]),
+  response: { 200: Deletion, 202: Deletion },
+} as const;
 export const RESTORE = { params: KidParam, response: { 200: Deletion } } as const;
 
 // Signatures.
