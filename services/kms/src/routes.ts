@@ -5,6 +5,7 @@
  * To add a route: add a row here, its schema to `routes/schemas.ts` and its handler to a file in `routes/`.
  */
 import { route, type Route } from '@ron/ingress';
+import { deriveAudienceKey, readRoot, retireRoot, rotateRoot, type AudienceRoutesInit } from './routes/audience.ts';
 import {
   readCheckpoint,
   readConsistency,
@@ -32,7 +33,7 @@ import * as schemas from './routes/schemas.ts';
 import { derive, makeDataKey, unwrap, wrap, type SecretRoutesInit } from './routes/secrets.ts';
 import { sign, verify, type SignRoutesInit } from './routes/sign.ts';
 
-export type KmsRoutesInit = KeyRoutesInit & SignRoutesInit & SecretRoutesInit & AuditRoutesInit;
+export type KmsRoutesInit = KeyRoutesInit & SignRoutesInit & SecretRoutesInit & AudienceRoutesInit & AuditRoutesInit;
 
 const BASE = '/v1/kms';
 const GET = { method: 'GET', lane: 'inline', body: 'none', deadline: 'verify' } as const;
@@ -49,7 +50,14 @@ const CHANGE = { ...POST, encoded_slash: true } as const;
 const WITHDRAW = { ...CHANGE, scope: 'kms:delete' } as const;
 
 export function routes(init: KmsRoutesInit): Route[] {
-  return [...keyRoutes(init), ...versionRoutes(init), ...signRoutes(init), ...secretRoutes(init), ...auditRoutes(init)];
+  return [
+    ...keyRoutes(init),
+    ...versionRoutes(init),
+    ...signRoutes(init),
+    ...secretRoutes(init),
+    ...audienceRoutes(init),
+    ...auditRoutes(init),
+  ];
 }
 
 function keyRoutes(init: KeyRoutesInit): Route[] {
@@ -211,6 +219,43 @@ function secretRoutes(init: SecretRoutesInit): Route[] {
       facts_later: ['tenant', 'name', 'label'],
       schema: schemas.DERIVE,
       handler: (context) => derive(init, context),
+    }),
+  ];
+}
+
+/** The root of the keys that verify capabilities. It is not a key of any tenant. */
+function audienceRoutes(init: AudienceRoutesInit): Route[] {
+  const change = { ...POST, scope: 'kms:audience', facts_later: ['label'] } as const;
+  return [
+    route({
+      ...GET,
+      path: `${BASE}/audience`,
+      // Version numbers only. A service must learn of a retired root even if its own capability was retired with it.
+      scope: null,
+      summary: 'Returns the current and the first valid version of the audience root. Services poll it.',
+      schema: schemas.AUDIENCE_STATE,
+      handler: (context) => readRoot(init, context),
+    }),
+    route({
+      ...change,
+      path: `${BASE}/audience/derive`,
+      summary: 'Derives the key with which a service verifies capabilities.',
+      schema: schemas.AUDIENCE_DERIVE,
+      handler: (context) => deriveAudienceKey(init, context),
+    }),
+    route({
+      ...change,
+      path: `${BASE}/audience/rotate`,
+      summary: 'Creates the version of the audience root after the given one. Older versions stay valid.',
+      schema: schemas.AUDIENCE_ROTATE,
+      handler: (context) => rotateRoot(init, context),
+    }),
+    route({
+      ...change,
+      path: `${BASE}/audience/retire`,
+      summary: 'Makes capabilities under older versions of the audience root invalid, within two seconds.',
+      schema: schemas.AUDIENCE_RETIRE,
+      handler: (context) => retireRoot(init, context),
     }),
   ];
 }

@@ -67,6 +67,10 @@ export class RevocationWatch implements RevocationEpochs {
     return this.#revocations.floor(subject);
   }
 
+  isRevoked(capability_id: string): boolean {
+    return this.#revocations.isRevoked(capability_id);
+  }
+
   /** Time since the last answer of passport, or since the start. */
   get age_ms(): number {
     return sched.now_ms() - this.#heard_ms;

@@ -83,6 +83,12 @@ export class Auditor {
     return this.#trail.record(eventOf(caller, attempt, used, 'ok'), caller.deadline.signal);
   }
 
+  /** Records a success without waiting. An entry that the log cannot take is counted in a gap. */
+  noteSuccess(caller: Omit<Caller, 'deadline'>, attempt: Attempt, used: Used): void {
+    this.begin(1);
+    this.#trail.note(eventOf(caller, attempt, used, 'ok'));
+  }
+
   /** `wasTried`: whether the work began. */
   recordFailure(caller: Caller, attempt: Attempt, error: unknown, wasTried: boolean): void {
     const code = codeOf(error);
@@ -113,7 +119,12 @@ const codeOf = (error: unknown): string => (isRonError(error) ? error.code : 'in
 
 const TO_BE_MADE = /^([A-Za-z0-9._-]{1,64})\/([a-z0-9._-]{1,64})\/([a-z0-9-]{1,16})\/$/;
 
-function eventOf({ actor }: Caller, attempt: Attempt, { kid, record }: Used, result: string): AuditEvent {
+function eventOf(
+  { actor }: Omit<Caller, 'deadline'>,
+  attempt: Attempt,
+  { kid, record }: Used,
+  result: string,
+): AuditEvent {
   const { op, op_id, input_hash, input_bytes } = attempt;
   const { alg, purpose, tenant } = record;
   return { op, op_id, input_hash, input_bytes, actor, kid, alg, purpose, tenant, result, time_ms: sched.wall_ms() };

@@ -13,6 +13,7 @@ export type AuditOp =
   | 'create'
   | 'import'
   | 'rotate'
+  | 'retire'
   | 'policy'
   | 'disable'
   | 'enable'

@@ -1,4 +1,5 @@
 /** Handlers for the life of a key. They return public parts only; no handler returns a private key. */
+import { AUDIENCE_TENANT } from '@ron/auth';
 import type { Alg, PublicPart } from '@ron/custody';
 import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { RonError, sched } from '@ron/kernel';
@@ -10,7 +11,7 @@ import type { KeyRegistry } from '../keys/key-registry.ts';
 import { deletedName, headName, type KeyService } from '../keys/key-service.ts';
 import { formatKid, nameOf, parseKid, RAW_PURPOSE } from '../keys/kid.ts';
 import { effectiveAt_ms, minDataVersion } from '../keys/min-version.ts';
-import { callerOf, factsOf, requireAllowed } from './caller.ts';
+import { callerOf, factsOf, requireAllowed, requireUnreserved } from './caller.ts';
 import { NO_STORE } from './no-store.ts';
 import type * as schemas from './schemas.ts';
 
@@ -52,14 +53,13 @@ export function listKeys(
   { registry, attestation_class }: KeyRoutesInit,
   { query }: RouteContext<typeof schemas.LIST>,
 ): RouteAnswer {
+  requireUnreserved({ tenant: query.tenant });
   const limit = Number(query.limit ?? LIST_DEFAULT);
   const after = query.after === undefined ? '' : nameOf(query.after);
   const found = registry.index
     .sorted()
-    .filter(
-      ({ tenant, name }) =>
-        (query.tenant === undefined || tenant === query.tenant) && name > after && name.startsWith(query.prefix ?? ''),
-    );
+    .filter(({ tenant }) => (query.tenant === undefined || tenant === query.tenant) && tenant !== AUDIENCE_TENANT)
+    .filter(({ name }) => name > after && name.startsWith(query.prefix ?? ''));
   const page = found.slice(0, limit);
   const next = found.length > limit ? page.at(-1)?.name : undefined;
   const keys = page.map((record) => keyView(record, headOf(record), attestation_class));
@@ -70,6 +70,7 @@ export function readKey(
   { registry, attestation_class }: KeyRoutesInit,
   { params }: RouteContext<typeof schemas.READ>,
 ): RouteAnswer {
+  requireUnreserved(factsOf(params.kid));
   const { record, version } = registry.index.find(params.kid);
   return json(200, keyView(record, version, attestation_class), NO_STORE);
 }

@@ -1,6 +1,7 @@
 /** The shapes of requests and responses, one constant per route. */
 import { ALGS, type Alg } from '@ron/custody';
 import { Type } from '@ron/ingress';
+import { SERVICES, type Service } from '@ron/proto';
 import { base64Chars } from '../base64.ts';
 import { KID_CHARS_MAX, PURPOSE_PATTERN, RAW_PURPOSE, TENANT_PATTERN } from '../keys/kid.ts';
 import { OP_ID_PATTERN } from '../ops/op-ledger.ts';
@@ -14,6 +15,7 @@ export const SIGNATURE_BYTES_MAX = 8192;
 const PUBKEY_BYTES_MAX = 4096;
 
 const strict = { additionalProperties: false } as const;
+const audience = (name: Service) => Type.Literal(name);
 const literal = (alg: Alg) => Type.Literal(alg);
 const base64 = (bytes_max: number) => Type.String({ maxLength: base64Chars(bytes_max) });
 
@@ -235,6 +237,30 @@ export const DERIVE = {
   response: {
     200: Type.Object({ kid: Type.String(), min_version: Type.Integer(), secret_b64: Type.String() }, strict),
   },
+} as const;
+
+// The audience root.
+
+const Audience = Type.Union(SERVICES.map(audience) as unknown as [ReturnType<typeof audience>]);
+const RootState = Type.Object({ version: Type.Integer(), min_version: Type.Integer(), root_id: Type.String() }, strict);
+
+export const AUDIENCE_STATE = { response: { 200: RootState } } as const;
+
+export const AUDIENCE_DERIVE = {
+  body: Type.Object({ audience: Audience, version: Type.Optional(Version) }, strict),
+  response: {
+    200: Type.Object({ version: Type.Integer(), min_version: Type.Integer(), secret_b64: Type.String() }, strict),
+  },
+} as const;
+
+export const AUDIENCE_ROTATE = {
+  body: Type.Object({ version: Version }, strict),
+  response: { 200: RootState },
+} as const;
+
+export const AUDIENCE_RETIRE = {
+  body: Type.Object({ min_version: Version }, strict),
+  response: { 200: RootState },
 } as const;
 
 // The audit log.

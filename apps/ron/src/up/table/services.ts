@@ -1,6 +1,6 @@
 /** The service table: the services that `ron up` starts. */
 import { fileURLToPath } from 'node:url';
-import { AUDIENCE_LABEL, AUDIENCE_TENANT } from '@ron/auth/audience-names';
+import { AUDIENCE_LABEL, audiencePrefix } from '@ron/auth/audience-names';
 import type { ConfigSchema, KeyTable } from '@ron/config';
 import { defaultPort, type Service } from '@ron/proto';
 import { knownVolumes } from './known-volumes.ts';
@@ -10,8 +10,8 @@ import type { Call, Defaults, Place, ServiceEntry } from './service-entry.ts';
 function derivesKeys(label: string, more: Pick<Call, 'isRequired'> = {}): Call {
   return {
     to: 'kms',
-    scopes: ['kms:derive'],
-    caveats: [`tenant = ${AUDIENCE_TENANT}`, `label ^= ${label}`],
+    scopes: ['kms:audience'],
+    caveats: [`label ^= ${label}`],
     config: { url: 'auth.kms_url', capability_file: 'auth.capability_file' },
     ...more,
   };
@@ -21,7 +21,7 @@ function derivesKeys(label: string, more: Pick<Call, 'isRequired'> = {}): Call {
 const POLLS_REVOCATIONS: Call = { to: 'passport', scopes: [], config: { url: 'auth.passport_url' } };
 
 /** The calls of every service that checks capabilities and neither derives keys nor issues. */
-const authCalls = (name: Service): readonly Call[] => [derivesKeys(`${AUDIENCE_LABEL}${name}/`), POLLS_REVOCATIONS];
+const authCalls = (name: Service): readonly Call[] => [derivesKeys(audiencePrefix(name)), POLLS_REVOCATIONS];
 
 /** Defaults of every service: the bind address, and the files for its keys. */
 function common(name: Service, isKeyService: boolean): Defaults {
