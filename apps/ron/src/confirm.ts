@@ -21,7 +21,7 @@ export async function confirm(
   question: string,
 ): Promise<void> {
   if (values.yes === true) return;
-  if (process.stdin.isTTY !== true) throw usage({ name: command }, `${question} Confirm with --yes`);
+  if (!process.stdin.isTTY) throw usage({ name: command }, `${question} Confirm with --yes`);
   const prompt = createInterface({ input: process.stdin, output: io.stderr });
   try {
     const answer = await prompt.question(`${printable(question)} Type yes to continue: `, { signal });

@@ -18,7 +18,7 @@ test('a key is disabled, deleted in two steps and restored, and a minimum versio
   assert.match((await run('keys', 'disable', key)).text, /^state +disabled$/m);
   assert.match((await sign()).stderr, /is disabled: enable it first/);
   const none = await run('sign', 'report.txt');
-  assert.match(none.stderr, /found 0 signing keys/, 'a disabled key is no default');
+  assert.match(none.stderr, /found 0 signing keys/, 'a disabled key is not chosen');
   assert.match((await run('keys', 'enable', key)).text, /^state +enabled$/m);
   assert.equal((await sign()).code, 0);
 

@@ -9,7 +9,7 @@ import { hashOfFile, withKms } from '../kms.ts';
 import { verifyOffline } from '../verify/offline.ts';
 import { readPublicKeys } from '../verify/public-keys.ts';
 import { readSignature, type SignatureFile } from '../verify/signature-file.ts';
-import { covers, readTrust, trustFileOf, type TrustLine } from '../verify/trust-file.ts';
+import { covers, readTrust, type TrustLine } from '../verify/trust-file.ts';
 
 const options = {
   signature: { type: 'string', short: 's', value: 'FILE', doc: 'The signature. Default: FILE.sig.' },
@@ -87,7 +87,7 @@ async function trustLines(
   const hasCondition = key !== undefined || tenant !== undefined || files !== undefined;
   if (trust === undefined && hasCondition) return undefined;
   const named = trust ?? (io.env['RON_TRUST'] || undefined);
-  const path = named ?? trustFileOf(homeOf(values, io).dir);
+  const path = named ?? homeOf(values, io).trust;
   const lines = await readTrust(path, named === undefined);
   if (lines === undefined) {
     throw usage(

@@ -139,7 +139,7 @@ test('public keys are read from PEM, JWK and JWK sets; private keys and other fi
   const both = [ED.part, PQ.part];
   assert.deepEqual(await read(toPem(both)), ['ed25519', 'ml-dsa-65']);
   assert.deepEqual(await read(JSON.stringify(toJwk(kidOf('hybrid'), both))), ['ed25519', 'ml-dsa-65']);
-  const pem = (key: KeyObject): string => key.export({ type: 'pkcs8', format: 'pem' }).toString();
+  const pem = (key: KeyObject): string => key.export({ type: 'pkcs8', format: 'pem' });
   const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 });
   for (const bad of [
     '',
@@ -153,7 +153,7 @@ test('public keys are read from PEM, JWK and JWK sets; private keys and other fi
     JSON.stringify(PQ.privateKey.export({ format: 'jwk' })),
     toPem([ED.part, ED.part]),
     toPem([{ alg: 'ed25519', pubkey_b64: ED.part.pubkey_b64.slice(0, 40) }]),
-    rsa.publicKey.export({ type: 'spki', format: 'pem' }).toString(),
+    rsa.publicKey.export({ type: 'spki', format: 'pem' }),
     JSON.stringify({ ...ED.key.export({ format: 'jwk' }), crv: 'X25519' }),
   ])
     await assert.rejects(read(bad), isData, bad.slice(0, 100));

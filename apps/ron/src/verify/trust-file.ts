@@ -12,7 +12,6 @@
  * Bound: `FILE_BYTES_MAX`.
  */
 import { stat } from 'node:fs/promises';
-import { join } from 'node:path';
 import { splitKid } from '@ron/proto';
 import { CliError, systemCode } from '../exits.ts';
 import { keyFromDer, requireDistinct, type VerificationKey } from './public-keys.ts';
@@ -27,9 +26,6 @@ export interface TrustLine {
   /** Empty: kms verifies. */
   readonly keys: readonly VerificationKey[];
 }
-
-/** The default trust file of a node. */
-export const trustFileOf = (dir: string): string => join(dir, 'trust');
 
 /** Undefined if the file does not exist and is the default one. */
 export async function readTrust(path: string, isDefault: boolean): Promise<readonly TrustLine[] | undefined> {
