@@ -4,7 +4,7 @@
  * Contract: the owner's capability has every scope of kms, is written with mode 0600, and is replaced before it expires or
  * when it no longer verifies.
  */
-import { open, rename, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import {
   Checker,
   inspectToken,
@@ -16,9 +16,10 @@ import {
 } from '@ron/auth';
 import type { ServiceAuth } from '@ron/auth/service';
 import { sched } from '@ron/kernel';
+import { readSecretFile, writeSecret } from '@ron/log';
 import { scopesOf } from '@ron/proto';
 import type { KmsContext } from '../service.ts';
-import { openUnlock, readSecretFile } from '../unlock.ts';
+import { openUnlock } from '../unlock.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 const OWNER_TTL_MS = 90 * DAY_MS;
@@ -47,13 +48,7 @@ export async function writeOwnerFile({ path, keys, epochs, signal }: OwnerFileIn
     { audience: 'kms', scopes, ttl_ms: OWNER_TTL_MS, subject: OWNER_SUBJECT, epoch },
     signal,
   );
-  const temporary = `${path}.${Buffer.from(sched.randomBytes(6)).toString('hex')}.tmp`;
-  {
-    await using file = await open(temporary, 'wx', 0o600);
-    await file.writeFile(`${token}\n`);
-    await file.sync();
-  }
-  await rename(temporary, path);
+  await writeSecret(path, `${token}\n`);
 }
 
 async function isGood(token: string, keys: KeySource, epochs: RevocationEpochs, signal: AbortSignal): Promise<boolean> {
