@@ -31,8 +31,8 @@ async function killedAt(step: number, dir: string): Promise<Told | undefined> {
     text(child.stderr),
     once(child, 'close') as Promise<[number | null, NodeJS.Signals | null]>,
   ]);
-  const last = output.trimEnd().split('\n').at(-1)!;
-  assert.ok(last.startsWith('{'), `step ${step}, ${signal}: ${output}${errors}`);
+  const last = output.split('\n').findLast((line) => line.startsWith('{'));
+  assert.ok(last !== undefined, `step ${step}, ${signal}: ${output}${errors}`);
   return signal === 'SIGKILL' ? (JSON.parse(last) as Told) : undefined;
 }
 
