@@ -140,11 +140,8 @@ async function minVersion(invocation: KeysInvocation, [kid, text]: readonly stri
   const min_version = Number(text);
   if (!Number.isInteger(min_version) || min_version < 1)
     throw usage({ name: 'keys' }, `the minimum version must be a positive number, not ${text}`);
-  await confirm(
-    invocation,
-    'keys',
-    `Signatures of versions below ${min_version} of ${kid} become invalid, and after the waiting period their data unreadable.`,
-  );
+  const effect = `Signatures of versions below ${min_version} of ${kid} become invalid, and after the waiting period their data unreadable.`;
+  if (min_version > 1) await confirm(invocation, 'keys', effect);
   printKey(io, await withKms(values, io, signal, (client) => client.setMinVersion(kid!, min_version)));
 }
 

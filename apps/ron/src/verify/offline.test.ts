@@ -147,16 +147,19 @@ test('public keys are read from PEM, JWK and JWK sets; private keys and other fi
     '{',
     '{}',
     '{"keys":[null]}',
-    pem(ED.privateKey),
-    `${toPem([ED.part])}\n${pem(PQ.privateKey)}`,
-    JSON.stringify(ED.privateKey.export({ format: 'jwk' })),
-    JSON.stringify(PQ.privateKey.export({ format: 'jwk' })),
     toPem([ED.part, ED.part]),
     toPem([{ alg: 'ed25519', pubkey_b64: ED.part.pubkey_b64.slice(0, 40) }]),
     rsa.publicKey.export({ type: 'spki', format: 'pem' }),
     JSON.stringify({ ...ED.key.export({ format: 'jwk' }), crv: 'X25519' }),
   ])
     await assert.rejects(read(bad), isData, bad.slice(0, 100));
+  for (const secret of [
+    pem(ED.privateKey),
+    `${toPem([ED.part])}\n${pem(PQ.privateKey)}`,
+    JSON.stringify(ED.privateKey.export({ format: 'jwk' })),
+    JSON.stringify(PQ.privateKey.export({ format: 'jwk' })),
+  ])
+    await assert.rejects(read(secret), /contains a private key/);
 });
 
 test('an exported JWK imports into WebCrypto, and an exported PEM into openssl', async (t) => {

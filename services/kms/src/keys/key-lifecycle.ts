@@ -111,8 +111,10 @@ export class KeyLifecycle {
     if (target.deleted === true) return target;
     if (target.deletable_ms === undefined) return { ...target, deletable_ms: now_ms + this.#delete_wait_ms() };
     if (target.deletable_ms > now_ms) {
-      throw new RonError('conflict', `${name} can be deleted after the waiting period`, {
-        details: { deletable_ms: target.deletable_ms },
+      const { deletable_ms } = target;
+      const from = new Date(deletable_ms).toISOString();
+      throw new RonError('conflict', `${name} can be deleted after the waiting period, from ${from}`, {
+        details: { deletable_ms },
       });
     }
     // Stored before the key is destroyed: from here on the deletion cannot be cancelled.
