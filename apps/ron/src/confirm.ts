@@ -1,8 +1,8 @@
 /**
  * Asks before a destructive operation.
  *
- * Contract: `--yes` answers for the user. Without it, a terminal asks and any answer but `yes` ends the command; without a
- * terminal the command is refused. Cancellation: by the signal.
+ * Contract: `--yes` answers for the user. Without it, a terminal asks, and any answer but `yes` or the end of the input ends
+ * the command. Without a terminal the command is refused. Cancellation: by the signal.
  */
 import { createInterface } from 'node:readline/promises';
 import { usage } from './args.ts';
@@ -23,8 +23,12 @@ export async function confirm(
   if (values.yes === true) return;
   if (!process.stdin.isTTY) throw usage({ name: command }, `${question} Confirm with --yes`);
   const prompt = createInterface({ input: process.stdin, output: io.stderr });
+  const ended = new AbortController();
+  prompt.once('close', () => ended.abort());
+  const within = { signal: AbortSignal.any([signal, ended.signal]) };
   try {
-    const answer = await prompt.question(`${printable(question)} Type yes to continue: `, { signal });
+    const answer = await prompt.question(`${printable(question)} Type yes to continue: `, within).catch(() => '');
+    signal.throwIfAborted();
     if (answer.trim() !== 'yes') throw new CliError('failed', 'cancelled: nothing was changed');
   } finally {
     prompt.close();
