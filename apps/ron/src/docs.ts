@@ -25,7 +25,8 @@ const FILES: Readonly<Record<string, string>> = {
   keys: 'the root key of a node without kms; mode 0600. Its holder can mint any capability',
   'root.cap':
     'JSON with a capability for each service; mode 0600. Created by the first `ron up`, valid for 90 days, renewed 30 days before it expires',
-  trust: 'optional: the keys that `ron verify` trusts, one per line; not writable by other users',
+  trust:
+    'optional: the keys that `ron verify` trusts, one per line; read only if `--dir` or `RON_DIR` names the directory',
   'node.json': 'process ids and URLs of the running services; other commands read it',
   lock: 'held by the running `ron up`. The operating system releases it after a crash, so it never has to be deleted',
   '<service>/<callee>.cap':

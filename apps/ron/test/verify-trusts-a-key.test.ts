@@ -1,6 +1,6 @@
 /** `ron verify` trusts the key that the user names, not the one that a signature names. */
 import assert from 'node:assert/strict';
-import { copyFile, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { ron, temporaryDir, up } from './support.ts';
@@ -58,7 +58,11 @@ test('a file re-signed by the key of another tenant is not valid, with kms, with
   assert.match(offline.text, /^valid: signed by the key in acme\.pem \(ed25519, ml-dsa-65\) under the name acme\//);
   const byEnvironment = await ron(t, ['verify', 'report.txt'], { cwd: work, env: { RON_TRUST: at('signers') } });
   assert.equal(byEnvironment.text, `valid: ${acme} (ed25519, ml-dsa-65)\n`, byEnvironment.stderr);
+  // A directory with files to verify does not bring its own list.
+  await mkdir(at('.ron'));
+  await copyFile(at('signers'), at('.ron/trust'));
+  assert.equal((await ron(t, ['verify', 'report.txt'], { cwd: work })).code, 64);
   await copyFile(at('signers'), join(dir, 'trust'));
-  assert.equal((await run('verify', 'report.txt')).code, 0, 'the trust file of the node is the default');
+  assert.equal((await run('verify', 'report.txt')).code, 0, 'the trust file of the named directory is the default');
   assert.equal((await run('verify', 'report.txt', '-s', 'forged.sig')).code, 65);
 });

@@ -28,7 +28,7 @@ const options = {
   trust: {
     type: 'string',
     value: 'FILE',
-    doc: 'A list of trusted keys. Default: RON_TRUST, or the file trust in the directory of the node.',
+    doc: 'A list of trusted keys. Default: RON_TRUST, or the file trust in the directory that --dir or RON_DIR names.',
   },
   mode: {
     type: 'string',
@@ -87,8 +87,10 @@ async function trustLines(
   const hasCondition = key !== undefined || tenant !== undefined || files !== undefined;
   if (trust === undefined && hasCondition) return undefined;
   const named = trust ?? (io.env['RON_TRUST'] || undefined);
-  const path = named ?? homeOf(values, io).trust;
-  const lines = await readTrust(path, named === undefined);
+  // Not ./.ron by default: a directory with a file to verify must not bring its own list.
+  const hasDir = values.dir !== undefined || Boolean(io.env['RON_DIR']);
+  const path = named ?? (hasDir ? homeOf(values, io).trust : undefined);
+  const lines = path === undefined ? undefined : await readTrust(path, named === undefined);
   if (lines === undefined) {
     throw usage(
       { name: 'verify' },

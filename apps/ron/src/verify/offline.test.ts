@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { generateKeyPairSync, sign, webcrypto, type KeyObject } from 'node:crypto';
-import { chmod, writeFile } from 'node:fs/promises';
+import { chmod, chown, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { signedText, type PublicPart } from '@ron/proto';
@@ -122,6 +122,7 @@ test('a signature file names one key version, and each algorithm once', async ()
     'x'.repeat(300 * 1024),
   ])
     await assert.rejects(read(bad), isData, JSON.stringify(bad).slice(0, 200));
+  await assert.rejects(readSignature('/dev/zero'), isData);
 });
 
 test('public keys are read from PEM, JWK and JWK sets; private keys and other files are refused', async () => {
@@ -217,6 +218,11 @@ test('a trust file: kids, prefixes and public keys; a pattern covers no neighbou
   await writeFile(path, 'acme/\n');
   await chmod(path, 0o666);
   await assert.rejects(readTrust(path, false), (error) => error instanceof CliError && error.exit === 'permission');
+  if (process.geteuid?.() === 0) {
+    await chmod(path, 0o600);
+    await chown(path, 65_534, 65_534);
+    await assert.rejects(readTrust(path, false), /belongs to another user/);
+  }
   assert.equal(await readTrust(join(dir.path, 'none'), true), undefined);
   await assert.rejects(readTrust(join(dir.path, 'none'), false), CliError);
 });

@@ -8,7 +8,8 @@
  *     acme/docs/hybrid/<uuid>#v1 MCow... MIIH...  a hybrid key has two
  *
  * Contract: a signature is trusted if one line accepts it: the line matches its kid, and the public keys of the line verify
- * it, or kms does if the line has none. A prefix ends with `/`. A file that other users can write is refused.
+ * it, or kms does if the line has none. A prefix ends with `/`. A file that another user than root owns or can write
+ * is refused.
  * Bound: `FILE_BYTES_MAX`.
  */
 import { stat } from 'node:fs/promises';
@@ -29,14 +30,17 @@ export interface TrustLine {
 
 /** Undefined if the file does not exist and is the default one. */
 export async function readTrust(path: string, isDefault: boolean): Promise<readonly TrustLine[] | undefined> {
+  let found;
   try {
-    const { mode } = await stat(path);
-    if ((mode & WRITABLE_BY_OTHERS) !== 0)
-      throw new CliError('permission', `${path} can be written by other users: run chmod go-w ${path}`);
+    found = await stat(path);
   } catch (error) {
     if (isDefault && systemCode(error) === 'ENOENT') return undefined;
-    if (error instanceof CliError) throw error;
+    throw new CliError('no_input', `cannot read ${path} (${systemCode(error) ?? 'unknown'})`);
   }
+  if ((found.mode & WRITABLE_BY_OTHERS) !== 0)
+    throw new CliError('permission', `${path} can be written by other users: run chmod go-w ${path}`);
+  if (found.uid !== 0 && found.uid !== process.geteuid?.())
+    throw new CliError('permission', `${path} belongs to another user: its owner decides whom you trust`);
   const lines = (await readText(path, FILE_BYTES_MAX)).split('\n');
   return lines.flatMap((line, at) => parseLine(line, `${path}:${at + 1}`));
 }
