@@ -214,6 +214,7 @@ function withAdvice(source: TileSource, explain: (error: unknown) => unknown): T
   return {
     name: source.name,
     checkpoint: (signal) => source.checkpoint(signal).catch(rethrow),
+    mark: (signal) => source.mark(signal).catch(rethrow),
     tile: (path, signal) => source.tile(path, signal).catch(rethrow),
     [Symbol.asyncDispose]: () => source[Symbol.asyncDispose](),
   };

@@ -84,6 +84,9 @@ export class FreezableDisk implements FileSystem {
         if (this.#refusal === undefined) await file.truncate(bytes);
         else this.#cuts.push({ path, bytes });
       },
+      ...(file.discardStart === undefined
+        ? {}
+        : { discardStart: (bytes: number) => this.#refused(path) ?? file.discardStart!(bytes) }),
       size: () => file.size(),
       close: () => file.close(),
     };
