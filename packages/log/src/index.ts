@@ -8,4 +8,5 @@ export * from './disk/make-directory.ts';
 export * from './disk/reserve.ts';
 export * from './segments/record.ts';
 export * from './segments/segment-log.ts';
+export * from './disk/secret-file.ts';
 export * from './disk/whole-file.ts';

@@ -1,13 +1,13 @@
 /** The configuration of kms: the keys of the listener, of the process and its own. */
-import { AddressPolicy, rulesFor } from '@ron/egress';
+import { AddressPolicy, isTlsOrLoopback, rulesFor } from '@ron/egress';
 import { defineConfig, key } from '@ron/config';
 import { PROCESS_KEYS } from '@ron/service';
 import type { ConfigOf } from '@ron/config';
-import { AUTH_KEYS } from '@ron/auth/service';
+import { AUTH_KEYS, checkPassportKeys } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 
 /** kms derives these keys itself. */
-const { 'auth.kms_url': _url, 'auth.capability_file': _file, ...OWN_AUTH_KEYS } = AUTH_KEYS;
+const { 'auth.kms_url': _url, 'auth.kms_pin': _pin, 'auth.capability_file': _file, ...OWN_AUTH_KEYS } = AUTH_KEYS;
 
 const KEYS = {
   ...PROCESS_KEYS,
@@ -33,10 +33,12 @@ const KEYS = {
   'cloud.region': key.optional(
     key.text({ doc: 'The AWS region. Credentials come from the default AWS provider chain.' }),
   ),
-  'cloud.endpoint': key.optional(key.text({ doc: 'An endpoint that replaces that of the region.' })),
+  'cloud.endpoint': key.optional(
+    key.text({ doc: 'An https endpoint that replaces that of the region. Plain http is accepted on loopback only.' }),
+  ),
   'egress.networks': key.list({
     default: [],
-    doc: 'Non-public CIDR blocks in which the witness or the cloud endpoint may be, such as 10.0.0.0/8. Plain HTTP is allowed only there.',
+    doc: 'Non-public CIDR blocks in which the witness or the cloud endpoint may be, such as 10.0.0.0/8. Plain HTTP is allowed only there, and never for the cloud.',
   }),
   'egress.ca_file': key.optional(
     key.text({
@@ -81,7 +83,7 @@ const KEYS = {
     default: '7d',
     min: '1ms',
     max: '3650d',
-    doc: 'Waiting period between the two calls that delete a key version.',
+    doc: 'Waiting period between the two calls that delete a key or version, and before min_version applies to unwrap.',
     reloadable: true,
   }),
   'kms.ops_max': key.integer({
@@ -180,6 +182,7 @@ const KEYS = {
 
 export const schema = defineConfig(KEYS, (config, report) => {
   checkIngressKeys(config, report);
+  checkPassportKeys(config, report);
   const { amnesia, audit, kms } = config;
   if (config.data_dir === undefined && !amnesia.enabled)
     report('data_dir', 'a directory, unless amnesia.enabled is set');
@@ -198,6 +201,9 @@ export const schema = defineConfig(KEYS, (config, report) => {
     ['audit.witness_url', audit.witness_url],
   ] as const)
     if (url !== undefined && !isUsable(() => rulesFor(url))) report(name, 'a URL such as https://host');
+  const { endpoint } = config.cloud;
+  if (endpoint !== undefined && !isTlsOrLoopback(endpoint))
+    report('cloud.endpoint', 'an https URL, because credentials and data keys are sent to it');
   if (audit.witness_url !== undefined && audit.witness_key === undefined) {
     report('audit.witness_key', 'a verifier key, because audit.witness_url is set');
   }

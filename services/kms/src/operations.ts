@@ -13,6 +13,7 @@ import type { BackendMonitor } from './backend/backend-monitor.ts';
 import type { concurrency } from './concurrency.ts';
 import type { KmsConfig } from './config.ts';
 import { KeyService, type KeyEvent } from './keys/key-service.ts';
+import { KeyLifecycle } from './keys/key-lifecycle.ts';
 import { KeyOperations } from './keys/key-operations.ts';
 import { SigningService } from './sign/signing-service.ts';
 import { Signer, SignBatch } from './sign/signer.ts';
@@ -54,12 +55,13 @@ export function openOperations(init: OperationsInit) {
     queue.submit(tenant, OTHER_WORK_US, deadline, work);
   const threads = new CheckThreads(VERIFY_THREADS);
   const limit = runtime.own('work_verify', checkSemaphore);
-  const work = new KeyOperations(registry, backend, () => current.value.kms.delete_wait);
+  const work = new KeyOperations(registry, backend);
+  const lifecycle = new KeyLifecycle(registry, backend, () => current.value.kms.delete_wait);
   return {
     queue,
     requireReady,
     enqueue,
-    keys: new KeyService({ registry, work, ledger, auditor, requireReady, enqueue, publish }),
+    keys: new KeyService({ registry, work, lifecycle, ledger, auditor, requireReady, enqueue, publish }),
     signing: new SigningService({ queue, signer: new Signer(registry), ledger, auditor, requireReady }),
     verifier: new Verifier({ index: () => registry.index, freshness, threads, limit }),
     [Symbol.asyncDispose]: () => threads.close(),

@@ -1,5 +1,9 @@
 /** Opens the parts of kms, in the order in which they depend on each other. */
+import { AudienceKeys } from './audience/audience-keys.ts';
+import { RootEntries } from './audience/entries.ts';
+import { rootStoreIn } from './audience/root-store.ts';
 import { openAudit } from './audit/audit.ts';
+import type { Caller } from './audit/auditor.ts';
 import { AttestationRefresher } from './backend/attestation.ts';
 import { BackendMonitor } from './backend/backend-monitor.ts';
 import { egressOf } from './egress.ts';
@@ -23,9 +27,16 @@ export async function openParts(context: KmsContext) {
   );
   const { backend, registry, ledger } = vault;
   const secrets = new SecretOperations(registry, backend);
-  await openAuthFor(context, vault, secrets);
+  const rootEntries = new RootEntries();
+  const audience = new AudienceKeys<Caller>({
+    store: rootStoreIn(registry),
+    backend,
+    record: (event) => rootEntries.record(event),
+  });
+  await openAuthFor(context, vault.dir, audience.deriver);
   const counters = kmsCounters(metrics);
   const audit = openAudit({ runtime, vault, config: current, counters, egress, log, publish });
+  rootEntries.open(audit.auditor);
   await audit.space.load();
   const freshness = new Freshness(() => current.value.kms.verify_ttl);
   const monitor = new BackendMonitor({
@@ -46,5 +57,5 @@ export async function openParts(context: KmsContext) {
   const init = { runtime, config, current, vault, audit, monitor, freshness, publish };
   const operations = resources.use(openOperations(init));
   measureKms(metrics, { registry, ledger, freshness, log: vault.log, space: audit.space, covered: audit.covered });
-  return { vault, secrets, audit, monitor, refresher, operations };
+  return { vault, secrets, audience, audit, monitor, refresher, operations };
 }

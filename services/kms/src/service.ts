@@ -34,13 +34,14 @@ export const kms = defineService({
   eventLevel,
   async open(context: KmsContext) {
     const { config, runtime, log } = context;
-    const { vault, secrets, audit, monitor, refresher, operations } = await openParts(context);
+    const { vault, secrets, audience, audit, monitor, refresher, operations } = await openParts(context);
     const { trail, checkpointer, witnesses } = audit;
     return {
       routes: routes({
         ...operations,
         registry: vault.registry,
         secrets,
+        audience,
         auditor: audit.auditor,
         prove: (index, caller) => audit.prove(index, caller),
         attestation_class: vault.backend.attestation_class,

@@ -172,7 +172,9 @@ test('a signature with its proof; later proofs; tiles over HTTP; a full audit fr
   const { vkeys, origin } = (await kms.get('/audit/keys')).json;
   assert.equal(vkeys.length, 2);
   const headers = await kms.allow({ scopes: ['kms:read'] });
-  await using source = urlSource(`${kms.url}/v1/kms/audit`, { headers });
+  await using source = urlSource(`${kms.url}/v1/kms/audit`, {
+    send: (url, within) => fetch(url, { headers: { ...headers }, signal: within, redirect: 'error' }),
+  });
   const audit = await verifyLog(source, vkeys, { signal: NEVER, origin });
   assert.ok(audit.ok, JSON.stringify(audit));
   assert.equal(audit.checkpoint.size, 2 + done.length);

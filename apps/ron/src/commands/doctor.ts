@@ -48,7 +48,6 @@ async function examine(home: Home, signal: AbortSignal): Promise<Finding[]> {
   return [
     ...common,
     ...(stated === undefined ? [services.unrecorded(home)] : []),
-    ...(await services.checkAddresses(home, expected, found)),
-    ...(await services.checkServices(expected, found, signal)),
+    ...(await services.checkServices(home, expected, found, signal)),
   ];
 }

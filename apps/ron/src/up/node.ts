@@ -3,22 +3,26 @@
  *
  * Contract: a service that crashes is restarted after 100 ms to 5 s. If one crashes more than five times in a minute, the
  * node stops. If one fails its first start, the start fails with the last lines of its log. Callees are spawned before their
- * callers, without waiting for each other. `stop` drains in rounds: a service is stopped once its callers are gone. `abort`
+ * callers, without waiting for each other. The TCP port of a service is kept while it restarts. `stop` drains in rounds: a service is stopped once its callers are gone. `abort`
  * stops all services at once.
  * Bound: a service has `STOP_MS_MAX` to drain, then it is killed. Cancellation: `stop` and `abort`, both idempotent.
  */
 import { Supervisor, sched, type SupervisorEvent } from '@ron/kernel';
 import type { Service } from '@ron/proto';
+import { HeldPort } from './held-port.ts';
+import type { Environment } from './environment.ts';
 import { LogFile } from './log-file.ts';
 import type { Planned } from './plan.ts';
-import { describeExit, ServiceChild, StartError } from './service-child.ts';
+import { describeExit, LISTEN_FD, ServiceChild, StartError } from './service-child.ts';
 import { drainRounds, startOrder } from './table/call-graph.ts';
+import type { ServiceEntry } from './table/service-entry.ts';
 import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 
 /** Longer than a drain: a service aborts its own after 15 s. */
 const STOP_MS_MAX = 20_000;
 const ABORT_MS = 1500;
+const BIND = '--server.bind=';
 
 export interface NodeEvents {
   onReady(name: Service, url: string, pid: number, isFirst: boolean, took_ms: number): void;
@@ -29,12 +33,12 @@ export interface NodeEvents {
 
 export interface NodeInit extends NodeEvents {
   /** Called each time a service begins to listen. If the first call rejects, the start fails. */
-  onListening?: (name: Service, url: string, isFirst: boolean) => Promise<void>;
+  onListening?: (name: Service, isFirst: boolean) => Promise<void>;
   services: readonly Planned[];
   home: Home;
   /** Whether service logs go to files. */
   keepLogs: boolean;
-  env: Readonly<Record<string, string | undefined>>;
+  environmentOf: (entry: ServiceEntry) => Environment;
 }
 
 /** The cause for which the node stopped. */
@@ -50,6 +54,8 @@ interface Running {
   readonly planned: Planned;
   readonly log: LogFile;
   child: ServiceChild | undefined;
+  /** Kept from the first start until the service has stopped. */
+  held: HeldPort | undefined;
   /** Set by the first ready line; a restarted service listens at the same URL. */
   url: string | undefined;
   /** It was ready once, and `onReady` was called. */
@@ -73,6 +79,7 @@ export class Node {
       planned,
       log: new LogFile({ path: init.keepLogs ? init.home.of(planned.entry.name).log : undefined }),
       child: undefined,
+      held: undefined,
       url: undefined,
       isReady: false,
     }));
@@ -130,21 +137,16 @@ export class Node {
     const { entry } = running.planned;
     const began_ms = sched.now_ms();
     const isFirst = running.url === undefined;
-    const child = new ServiceChild({
-      name: entry.name,
-      main: entry.main,
-      flags: this.#flagsOf(running),
-      env: this.#init.env,
-      log: running.log,
-    });
-    running.child = child;
+    let child: ServiceChild;
     try {
+      child = this.#spawn(running);
+      running.child = child;
       running.url = await child.ready;
     } catch (error) {
       if (isFirst && this.#stopping === undefined) this.#fail(running, error, true);
       throw error;
     }
-    await this.#listening(running, running.url, isFirst);
+    await this.#listening(running, isFirst);
     this.#init.onReady(entry.name, running.url, child.pid!, isFirst, sched.now_ms() - began_ms);
     running.isReady = true;
     if (this.#running.every(({ isReady }) => isReady)) this.#ready.resolve();
@@ -152,22 +154,28 @@ export class Node {
     if (this.#stopping === undefined) throw new Error(describeExit(exit));
   }
 
-  async #listening(running: Running, url: string, isFirst: boolean): Promise<void> {
+  #spawn(running: Running): ServiceChild {
+    const { entry, flags } = running.planned;
+    running.held ??= heldPort(flags);
+    const { held, log } = running;
+    return new ServiceChild({
+      name: entry.name,
+      main: entry.main,
+      flags: held === undefined ? flags : [...flags, `${BIND}${held.bind}`, `--server.listen_fd=${LISTEN_FD}`],
+      env: this.#init.environmentOf(entry),
+      log,
+      listen_fd: held?.fd,
+    });
+  }
+
+  async #listening(running: Running, isFirst: boolean): Promise<void> {
     try {
-      await this.#init.onListening?.(running.planned.entry.name, url, isFirst);
+      await this.#init.onListening?.(running.planned.entry.name, isFirst);
     } catch (error) {
       if (!isFirst || this.#stopping !== undefined) return;
       this.#fail(running, error, true);
       throw error;
     }
-  }
-
-  /** A restarted service reuses the port that it chose first. */
-  #flagsOf({ planned, url }: Running): readonly string[] {
-    if (url === undefined) return planned.flags;
-    return planned.flags.map((flag) =>
-      /^--server\.bind=127\.0\.0\.1:0$/.test(flag) ? `--server.bind=${new URL(url).host}` : flag,
-    );
   }
 
   #fail(running: Running, error: unknown, isStart: boolean): void {
@@ -195,14 +203,27 @@ export class Node {
       if (live.length === 0) continue;
       this.#init.onDraining(live.map(({ planned }) => planned.entry.name));
       await Promise.all(live.map(({ child }) => drain(child!)));
+      for (const running of live) releasePort(running);
     }
     await stopped;
+    for (const running of this.#running) releasePort(running);
     for (const { log } of this.#running) log[Symbol.dispose]();
   }
 
   #killAll(): void {
     for (const { child } of this.#running) child?.kill();
   }
+}
+
+/** The port of the service, if its address is one of the flags. */
+function heldPort(flags: readonly string[]): HeldPort | undefined {
+  const bind = flags.findLast((flag) => flag.startsWith(BIND))?.slice(BIND.length);
+  return bind === undefined ? undefined : HeldPort.bind(bind);
+}
+
+function releasePort(running: Running): void {
+  running.held?.[Symbol.dispose]();
+  running.held = undefined;
 }
 
 async function drain(child: ServiceChild): Promise<void> {

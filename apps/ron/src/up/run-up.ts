@@ -3,17 +3,18 @@
  */
 import { relative } from 'node:path';
 import { Deadline, sched, sleep } from '@ron/kernel';
-import { BASE_PORT_DEFAULT, type Service } from '@ron/proto';
+import { BASE_PORT_DEFAULT, takeEnvironment, type Service } from '@ron/proto';
 import type { Values } from '../command.ts';
 import { withCompileCache } from '../compile-cache.ts';
-import { CliError, messageOf, systemCode, type Exit } from '../exits.ts';
+import { CliError, exitOf, messageOf, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
-import { homeOf, type Home } from '../home.ts';
+import { homeOf, socketUrl, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
 import { compileAhead } from './compile-ahead.ts';
 import { NodeCapabilities } from './capabilities/node-capabilities.ts';
 import { lockHome, type LockedHome } from './directory.ts';
+import { environmentOf, holdsSecrets, withoutSecrets } from './environment.ts';
 import { Node, type Failure } from './node.ts';
 import { parsePort, plan, type PLAN_OPTIONS, type Planned } from './plan.ts';
 import { StartError } from './service-child.ts';
@@ -37,11 +38,12 @@ export async function runUp(
   table: readonly ServiceEntry[],
 ): Promise<Exit> {
   const stop = new StopSignals(io);
+  const own_env = takeEnvironment(io.env);
   const base_port = parsePort(values['base-port'], BASE_PORT_DEFAULT);
   const amnesia = values.amnesia === true;
   const degraded = values.degraded === true;
   const planAt = (home: Home): Promise<Planned[]> =>
-    plan({ ...values, place: { home, base_port, amnesia, degraded }, table, env: io.env });
+    plan({ ...values, place: { home, base_port, amnesia, degraded }, table, env: own_env });
   // Usage errors are found before any file is created. The directory itself may change below (--amnesia).
   await planAt(homeOf(values, io));
   await using locked = await lockHome(values, io, stop.signal);
@@ -54,10 +56,11 @@ export async function runUp(
   await locked.writeState({ pid: process.pid, started, services: {}, pids: {} });
   const capabilities = new NodeCapabilities(home, services, table, io);
   await capabilities.prepare(stop.signal);
-  const env = withOneMallocArena(amnesia ? io.env : withCompileCache(io.env));
+  const env = withOneMallocArena(amnesia ? own_env : withCompileCache(own_env));
+  const kekOf = await prepareKeks(services, own_env['RON_KEK'], stop.signal);
   await compileAhead(
     services.map(({ entry }) => entry.main),
-    env,
+    withoutSecrets(env),
     stop.signal,
   );
 
@@ -65,8 +68,8 @@ export async function runUp(
     services,
     home,
     keepLogs: !amnesia,
-    env,
-    onListening: (name, url, isFirst) => capabilities.onListening(name, url, isFirst, stop.signal),
+    environmentOf: (entry) => environmentOf(entry, env, kekOf(entry)),
+    onListening: (name, isFirst) => capabilities.onListening(name, isFirst, stop.signal),
     ...reporter(io, () => writeState(locked, node, started)),
   });
   stop.onStop = () => void node.stop();
@@ -79,8 +82,9 @@ export async function runUp(
   const order = startOrder(services.map(({ entry }) => entry));
   const ready = node.start().then(async () => {
     await onAllReady(io, locked, node, started);
+    if (holdsSecrets(own_env)) (await import('@ron/service/protect-process')).protectProcess();
     renewRegularly(io, capabilities, stop.signal);
-    await noteProblems(io, order, node.urls, stop.signal);
+    await noteProblems(io, order, home, stop.signal);
   });
   try {
     const why = await Promise.race([ready.then(() => stop.requested), node.failed, stop.requested]);
@@ -90,6 +94,21 @@ export async function runUp(
   } finally {
     await node.stop();
   }
+}
+
+/** The key of each service that does not hold that of the node. Seals its files with it. */
+async function prepareKeks(
+  services: readonly Planned[],
+  kek: string | undefined,
+  signal: AbortSignal,
+): Promise<(entry: ServiceEntry) => string | undefined> {
+  if (kek === undefined || kek === '') return () => undefined;
+  const [{ serviceKek }, { resealFiles }] = await Promise.all([
+    import('@ron/custody/sealed'),
+    import('./sealed-files.ts'),
+  ]);
+  await resealFiles(services, { kek }, signal);
+  return ({ name, holds_secrets }) => (holds_secrets === true ? undefined : serviceKek(kek, name));
 }
 
 /**
@@ -124,9 +143,9 @@ async function onAllReady(io: Io, locked: LockedHome, node: Node, started: strin
  * Prints why ready services are degraded, for example by a missing volume; callees first. Polls for a moment, because a
  * service may not have reached another one that started after it.
  */
-async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'], signal: AbortSignal): Promise<void> {
+async function noteProblems(io: Io, order: readonly Service[], home: Home, signal: AbortSignal): Promise<void> {
   const reasonsOf = async (name: Service): Promise<string> =>
-    await readinessOf(urls[name]!, signal).then(
+    await readinessOf(socketUrl(home, name), signal).then(
       ({ reasons }) => reasons,
       () => '',
     );
@@ -148,7 +167,7 @@ async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'
 function renewRegularly(io: Io, capabilities: NodeCapabilities, stopping: AbortSignal): void {
   const renew = (): void => {
     if (stopping.aborted) return;
-    // A failed renewal is retried in a minute; capabilities are valid for weeks.
+    // A failed renewal is retried in a minute; the capabilities of calls are valid for many of them.
     void renewNow(capabilities, stopping).catch((error: unknown) =>
       io.note(`failed to renew capabilities: ${messageOf(error)}`),
     );
@@ -192,6 +211,7 @@ function failure({ name, error, tail, isStart }: Failure, log: string, isTempora
           .join('\n')}`;
   const where = isTemporary ? '' : `\n     full log: ${log}`;
   if (error instanceof CliError) return error;
+  if (exitOf(error) === 'permission') return new CliError('permission', messageOf(error));
   if (!isStart)
     return new CliError('internal', `${name} keeps crashing; stopped the node${lines}${where}`, 'unhealthy');
   const isConfig = error instanceof StartError && error.exit.code === SERVICE_CONFIG;
@@ -216,6 +236,8 @@ class StopSignals {
     process.on('SIGINT', () => this.#signal(io, 'interrupted'));
     process.on('SIGTERM', () => this.#signal(io, 'terminated'));
     process.on('SIGHUP', () => this.onReload());
+    // Without a handler, Node opens a debugger port.
+    process.on('SIGUSR1', () => undefined);
   }
 
   /** Aborted by the first signal. */

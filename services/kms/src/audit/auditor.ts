@@ -24,7 +24,7 @@ export interface Caller {
   readonly actor: string;
   /** The holder of the capability. */
   readonly subject: string;
-  /** The ids of the capabilities that it was issued with. */
+  /** The ids of the capabilities that it was issued from, nearest first. */
   readonly chain: readonly string[];
   readonly deadline: Deadline;
 }
@@ -113,6 +113,13 @@ export class Auditor {
     return this.#init.trail.record(this.#entryOf(event, event.tenant), caller.deadline.signal);
   }
 
+  /** Records a success without waiting. It is never refused: without room it is counted in a summary or a gap. */
+  noteSuccess(caller: Omit<Caller, 'deadline'>, attempt: Attempt, used: Used): void {
+    this.#init.trail.begin(1);
+    const event = eventOf(caller, attempt, used, 'ok');
+    this.#noteOrCount(event, event.tenant);
+  }
+
   /** `wasTried`: whether the work began. */
   recordFailure(caller: Caller, attempt: Attempt, error: unknown, wasTried: boolean): void {
     const code = codeOf(error);
@@ -166,7 +173,7 @@ const codeOf = (error: unknown): string => (isRonError(error) ? error.code : 'in
 const TO_BE_MADE = /^([A-Za-z0-9._-]{1,64})\/([a-z0-9._-]{1,64})\/([a-z0-9-]{1,16})\/$/;
 
 function eventOf(
-  { actor, subject, chain }: Caller,
+  { actor, subject, chain }: Omit<Caller, 'deadline'>,
   attempt: Attempt,
   { kid, record }: Used,
   result: string,

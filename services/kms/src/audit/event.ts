@@ -13,7 +13,10 @@ export type AuditOp =
   | 'create'
   | 'import'
   | 'rotate'
+  | 'retire'
   | 'policy'
+  | 'disable'
+  | 'enable'
   | 'delete'
   | 'restore'
   | 'sign'
@@ -42,7 +45,7 @@ export interface AuditEvent {
   readonly actor: string;
   /** The holder that the capability was issued to. */
   readonly subject: string;
-  /** The ids of the capabilities that it was issued with, the direct issuer last. */
+  /** The ids of the capabilities that it was issued from, nearest first. */
   readonly chain: readonly string[];
 }
 

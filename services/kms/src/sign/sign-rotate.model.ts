@@ -58,7 +58,7 @@ export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
       },
     };
     const registry = new parts.KeyRegistry({ store, keys_max: 10 });
-    const operations = new parts.KeyOperations(registry, modelBackend(world), () => 0);
+    const operations = new parts.KeyOperations(registry, modelBackend(world));
     const signer = new parts.Signer(registry);
     const batch = modelBatch(world);
     /** The highest version whose rotation was acknowledged. */
