@@ -162,9 +162,18 @@ const KEYS = {
   ),
   'audit.public': key.boolean({ default: false, doc: 'Whether the audit log is readable without a capability.' }),
   'audit.witness_url': key.optional(
-    key.text({ doc: 'URL of a witness (C2SP tlog-witness) for every checkpoint. Default: none.' }),
+    key.text({
+      doc: 'URL of a witness (C2SP tlog-witness) for every checkpoint, or `unix:PATH` of its socket. Default: none.',
+    }),
   ),
   'audit.witness_key': key.optional(key.text({ doc: 'The verification key of the witness.' })),
+  'audit.witness_max_age': key.duration({
+    default: '10m',
+    min: '1s',
+    max: '24d',
+    doc: 'How long a checkpoint may wait for its cosignature before mode `strict` stops signing.',
+    reloadable: true,
+  }),
   ...OWN_AUTH_KEYS,
   'auth.owner_file': key.optional(
     key.text({
@@ -200,7 +209,8 @@ export const schema = defineConfig(KEYS, (config, report) => {
     ['cloud.endpoint', config.cloud.endpoint],
     ['audit.witness_url', audit.witness_url],
   ] as const)
-    if (url !== undefined && !isUsable(() => rulesFor(url))) report(name, 'a URL such as https://host');
+    if (url !== undefined && !isSocket(name, url) && !isUsable(() => rulesFor(url)))
+      report(name, 'a URL such as https://host');
   const { endpoint } = config.cloud;
   if (endpoint !== undefined && !isTlsOrLoopback(endpoint))
     report('cloud.endpoint', 'an https URL, because credentials and data keys are sent to it');
@@ -211,6 +221,8 @@ export const schema = defineConfig(KEYS, (config, report) => {
     report('audit.witness_url', 'a URL, because audit.witness_key is set');
   }
 });
+
+const isSocket = (name: string, url: string): boolean => name === 'audit.witness_url' && /^unix:./.test(url);
 
 function isUsable(parse: () => unknown): boolean {
   try {

@@ -32,10 +32,11 @@ export interface KmsMeasured {
   readonly space: Pick<LogSpace, 'shared_bytes' | 'reserve_bytes'>;
   /** Entries that a checkpoint covers. */
   readonly covered: { readonly value: number };
+  readonly witnesses: { readonly lag_ms: number };
 }
 
 export function measureKms(metrics: Metrics, measured: KmsMeasured): void {
-  const { registry, ledger, freshness, log, space, covered } = measured;
+  const { registry, ledger, freshness, log, space, covered, witnesses } = measured;
   const one = (value: number): { labels: Record<string, string>; value: number }[] => [{ labels: {}, value }];
   metrics.gaugeFrom('kms_keys', 'Stored keys.', [], () => one(registry.index.size));
   metrics.gaugeFrom('kms_op_ids', 'Stored operation ids.', [], () => one(ledger.size));
@@ -43,6 +44,12 @@ export function measureKms(metrics: Metrics, measured: KmsMeasured): void {
     { labels: { state: 'durable' }, value: log?.size ?? 0 },
     { labels: { state: 'signed' }, value: covered.value },
   ]);
+  metrics.gaugeFrom(
+    'kms_witness_age_seconds',
+    'How long a checkpoint has been waiting for its cosignature; 0 if none waits.',
+    [],
+    () => one(witnesses.lag_ms / 1000),
+  );
   metrics.gaugeFrom('kms_audit_bytes', 'Size of the audit log, and the room for it.', ['part'], () => [
     { labels: { part: 'used' }, value: log?.bytes ?? 0 },
     { labels: { part: 'shared' }, value: space.shared_bytes },

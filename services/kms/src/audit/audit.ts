@@ -48,8 +48,10 @@ export interface Audit {
   readonly covered: Watch<number>;
   /** Why nothing may be signed: some state was rolled back. */
   readonly unsound: string | undefined;
-  /** Why the log is currently unreliable. */
+  /** Why the log is currently unreliable, although nothing was rolled back. */
   readonly problem: string | undefined;
+  /** Why nothing may be signed in mode `strict`: the witness has not cosigned for too long. */
+  readonly unwitnessed: string | undefined;
   /** Waits for the checkpoint that covers an entry, and returns the inclusion proof. */
   prove(index: number, caller: Caller): Promise<unknown>;
   /** Writes the waiting entries and signs the final checkpoint. Call it when no more entries are recorded. */
@@ -97,7 +99,7 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     },
   });
   const witness = witnessOf(config.value, egress);
-  const witnesses = new WitnessClient({ witness, log: vault.log, covered, onRolledBack: rollback.report });
+  const witnesses = new WitnessClient({ witness, log: () => vault.log, covered, onRolledBack: rollback.report });
   return {
     auditor: new Auditor({ trail, mode, space, summaries, onNoRoom: () => counters.audit_no_room() }),
     trail,
@@ -109,7 +111,11 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
       return rollback.problem;
     },
     get problem() {
-      return rollback.problem ?? checkpointer.problem ?? trail.problem;
+      return rollback.problem === undefined ? (checkpointer.problem ?? trail.problem) : undefined;
+    },
+    get unwitnessed() {
+      if (mode() !== 'strict' || witnesses.lag_ms <= config.value.audit.witness_max_age) return undefined;
+      return `the witness has not cosigned for ${Math.floor(witnesses.lag_ms / 1000)} s: ${witnesses.problem ?? 'it is slow'}`;
     },
     async prove(index, { deadline }) {
       await checkpointer.waitUntilCovered(index, deadline.signal);

@@ -116,8 +116,7 @@ export class Auditor {
   /** Records a success without waiting. It is never refused: without room it is counted in a summary or a gap. */
   noteSuccess(caller: Omit<Caller, 'deadline'>, attempt: Attempt, used: Used): void {
     this.#init.trail.begin(1);
-    const event = eventOf(caller, attempt, used, 'ok');
-    this.#noteOrCount(event, event.tenant);
+    this.#noteOrCount(eventOf(caller, attempt, used, 'ok'), used.record.tenant);
   }
 
   /** `wasTried`: whether the work began. */
