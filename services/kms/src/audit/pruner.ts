@@ -7,7 +7,8 @@
  * Bound: one pruning at a time; overflow: `busy`. Cancellation: by the caller's deadline, until the removal begins.
  */
 import { Mutex, RonError, sched } from '@ron/kernel';
-import type { TransparencyLog } from '@ron/tlog';
+import type { AuditPruned } from '@ron/proto';
+import { BUNDLE_ENTRIES, type TransparencyLog } from '@ron/tlog';
 import type { Caller } from './auditor.ts';
 import type { Checkpointer } from './checkpointer.ts';
 import { encodePrune } from './event.ts';
@@ -23,17 +24,6 @@ export interface PrunerInit {
   readonly cosigned: () => number | undefined;
 }
 
-export interface Pruned {
-  /** The index of the first entry that is left. */
-  readonly before: number;
-  readonly freed_bytes: number;
-  /** The size of the rest. */
-  readonly log_bytes: number;
-}
-
-/** Entries of a bundle. */
-const BUNDLE = 256;
-
 export class Pruner {
   readonly #init: PrunerInit;
   readonly #one = new Mutex('audit.prune', { waiters_max: 1 });
@@ -43,15 +33,15 @@ export class Pruner {
   }
 
   /** Removes the entries before `index`, rounded down to the beginning of a bundle. */
-  prune(index: number, caller: Caller): Promise<Pruned> {
+  prune(index: number, caller: Caller): Promise<AuditPruned> {
     return this.#one.run(caller.deadline.signal, () => this.#prune(index, caller));
   }
 
-  async #prune(index: number, caller: Caller): Promise<Pruned> {
+  async #prune(index: number, caller: Caller): Promise<AuditPruned> {
     const { log: current, trail, checkpointer, space } = this.#init;
     const log = current();
     if (log === undefined) throw new RonError('audit_integrity', 'the audit log could not be opened');
-    const before = Math.floor(index / BUNDLE) * BUNDLE;
+    const before = Math.floor(index / BUNDLE_ENTRIES) * BUNDLE_ENTRIES;
     if (before <= log.first) return { before: log.first, freed_bytes: 0, log_bytes: log.bytes };
     this.#requireSigned(before, log);
     const { actor, subject, chain, deadline } = caller;
