@@ -172,7 +172,14 @@ export class Node {
     return new ServiceChild({
       name: entry.name,
       main: entry.main,
-      flags: held === undefined ? flags : [...flags, `${BIND}${held.bind}`, `--server.listen_fd=${LISTEN_FD}`],
+      flags:
+        held === undefined
+          ? flags
+          : [
+              ...flags.filter((flag) => !flag.startsWith(BIND)),
+              `${BIND}${held.bind}`,
+              `--server.listen_fd=${LISTEN_FD}`,
+            ],
       env: this.#init.environmentOf(entry),
       log,
       listen_fd: held?.fd,
