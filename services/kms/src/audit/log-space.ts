@@ -127,7 +127,7 @@ export class LogSpace {
     const log = this.#init.log();
     if (log === undefined) return;
     const bytes = await readWhole(log.fs, join(log.dir, SHARES), SHARES_BYTES_MAX).catch(() => undefined);
-    for (const [holder, held] of sharesIn(bytes).slice(0, HOLDERS_MAX)) this.#held.set(holder, held);
+    for (const [holder, held] of sharesIn(bytes).slice(0, HOLDERS_MAX + 1)) this.#held.set(holder, held);
   }
 
   /** Stores the counts if they have changed. Never rejects: a crash then forgets a part of them. */
