@@ -146,7 +146,7 @@ export class KmsClient {
     return await this.#get('audit.proof', `audit/proof/${log_index}`, call);
   }
 
-  /** Removes the entries of the audit log before an index for ever. */
+  /** Removes the entries of the audit log before an index permanently. */
   async pruneAudit(before: number, call: KmsCallOptions = {}): Promise<AuditPruned> {
     return await this.#post('audit.prune', 'audit/prune', { before }, call);
   }

@@ -292,7 +292,7 @@ function auditRoutes(init: AuditRoutesInit): Route[] {
       path: `${BASE}/audit/prune`,
       scope: 'kms:audit',
       deadline: 'prune',
-      summary: 'Removes all entries before an index for ever, behind a signed checkpoint. The log records it.',
+      summary: 'Removes all entries before an index permanently, behind a signed checkpoint. The log records it.',
       schema: schemas.PRUNE,
       handler: (context) => pruneLog(init, context),
     }),

@@ -8,6 +8,7 @@ import { decodeCheckpoint, leafHash, parseNote, urlSource, verifyInclusion, veri
 import { eventually, tempDir } from '@ron/testkit';
 import { assertRefusal } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
+import { FaultyStore } from './faulty-store.ts';
 import { FaultyBackend } from './faulty-backend.ts';
 import { B3, path, startService, type TestKms } from './support.ts';
 
@@ -237,16 +238,15 @@ test('strict: no operation runs without an entry', async () => {
 test('a full disk at the start: kms verifies, signs nothing without an entry, is not ready, and the log records it later', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
-  const disk = new FaultyDisk();
   let kid: string;
   {
     await using kms = await startService({ dir });
     kid = await kms.create('ed25519');
     await kms.kms.drain();
   }
-  // Existing files can be overwritten; a new file finds no space.
-  disk.fail('anchor', 'ENOSPC');
-  await using kms = await startService({ dir, fs: disk });
+  const disk = await FaultyStore.open(dir);
+  disk.fail('meta', 'ENOSPC');
+  await using kms = await startService({ dir, store: disk });
   const refused = await sign(kms, kid);
   assertRefusal(refused, 503, 'degraded_audit');
   assert.ok(Number(refused.headers['retry-after']) > 0);

@@ -1,5 +1,5 @@
 /**
- * `ron audit prune`: removes old entries of the audit log for ever, after a copy if one is wanted.
+ * `ron audit prune`: removes old entries of the audit log permanently, after a copy if one is wanted.
  *
  * Contract: with `--archive` the whole log is copied first, as C2SP tlog-tiles files, and the copy is verified; a later
  * archive into the same directory continues it. Nothing is removed before the operator confirms.
@@ -46,7 +46,7 @@ export async function prune(
       ['archive', values.archive ?? 'none'],
     ]),
   );
-  if (values.yes !== true) await confirm('Remove them for ever?', 'audit', io, signal);
+  if (values.yes !== true) await confirm('Remove them permanently?', 'audit', io, signal);
   const done = await withKms(values, io, signal, (client) => client.pruneAudit(before, { signal }));
   const rows: [string, string][] = [
     ['removed', `entries before ${done.before}`],

@@ -54,7 +54,7 @@ export default command({
     'damage and exits with 65. Reads the directory of a log, even while kms runs, or a URL. The keys stored with the log\n' +
     'detect changes only by users who cannot replace those keys: keep a copy elsewhere and pass it with --vkey. To detect\n' +
     'a log that was restored to an earlier state, pass a checkpoint or a proof from elsewhere with --since or --proof.\n' +
-    'prune removes old entries for ever, to free disk space. The log records it; later entries stay provable.',
+    'prune removes old entries permanently, to free disk space. The log records it; later entries stay provable.',
   options,
   args: [1, 2],
   words: ['verify', 'prune'],

@@ -211,7 +211,7 @@ export class TransparencyLog implements AsyncDisposable {
   }
 
   /**
-   * Removes all entries before `before`, a multiple of 256, for ever. The entry at `entry` announces it; the latest checkpoint
+   * Removes all entries before `before`, a multiple of 256, permanently. The entry at `entry` announces it; the latest checkpoint
    * must cover that entry. Returns the bytes freed.
    */
   async prune({ before, entry }: PruneMark, signal: AbortSignal): Promise<number> {

@@ -49,7 +49,7 @@ async function audit(fs: FileSystem, init: Partial<Parameters<typeof verifyLog>[
   return await verifyLog(source, vkeys, { signal, ...init });
 }
 
-test('what is left of a pruned log is provable, verifies and grows, also after a restart', async () => {
+test('the rest of a pruned log is provable, verifies and grows, also after a restart', async () => {
   const disk = new CrashFileSystem();
   const { log: writer, all } = await pruned(disk, 1000, 512);
   await writer.close();
