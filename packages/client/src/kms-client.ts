@@ -13,6 +13,7 @@ import type {
   DataKey,
   AuditProof,
   KeyDeletion,
+  AuditPruned,
   KeyInfo,
   KeyPage,
   RotatedKey,
@@ -175,6 +176,11 @@ export class KmsClient {
 
   async proof(log_index: number, call: KmsCallOptions = {}): Promise<AuditProof> {
     return await this.#get('audit.proof', `audit/proof/${log_index}`, call);
+  }
+
+  /** Removes the entries of the audit log before an index permanently. */
+  async pruneAudit(before: number, call: KmsCallOptions = {}): Promise<AuditPruned> {
+    return await this.#post('audit.prune', 'audit/prune', { before }, call);
   }
 
   async #get<T>(op: string, path: string, call: KmsCallOptions): Promise<T> {

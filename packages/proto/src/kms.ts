@@ -141,3 +141,12 @@ export interface AuditProof {
   /** A signed note. */
   readonly checkpoint: string;
 }
+
+/** The result of a pruning of the audit log. */
+export interface AuditPruned {
+  /** The index of the first entry that is left. */
+  readonly before: number;
+  readonly freed_bytes: number;
+  /** The size of the rest. */
+  readonly log_bytes: number;
+}

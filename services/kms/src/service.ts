@@ -48,6 +48,7 @@ export const kms = defineService({
         audience,
         auditor: audit.auditor,
         prove: (index, caller) => audit.prove(index, caller),
+        pruner: audit.pruner,
         attestation_class: vault.backend.attestation_class,
         attestation: () => refresher.current,
         retry: (op, deadline, attempt) => runtime.retry(op, attempt, { deadline }),
