@@ -3,16 +3,15 @@ import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { attenuate, AUDIENCE_ROOT, DerivedKeySource, mint, type MintInit } from '@ron/auth';
 import { KmsDeriver } from '@ron/auth/service';
 import { PassportClient } from '@ron/client';
 import type { Service } from '@ron/proto';
-import { homeAt, type Home } from '../src/home.ts';
+import { homeAt, socketUrl, type Home } from '../src/home.ts';
 import { NodeCapabilities } from '../src/up/capabilities/node-capabilities.ts';
 import { plan, type Planned } from '../src/up/plan.ts';
 import { SERVICE_TABLE } from '../src/up/table/services.ts';
@@ -78,14 +77,13 @@ class TestNode {
     const { url } = JSON.parse(out.split('\n')[0]!) as { url: string };
     const running = new Running(child, url);
     this.running.set(name, running);
-    await this.#capabilities.onListening(name, url, true, NEVER);
+    await this.#capabilities.onListening(name, true, NEVER);
     return running;
   }
 
-  /** Simulates a service that listens at another URL for a moment. */
-  async listensAgain(name: Service, url: string): Promise<void> {
-    await this.#capabilities.onListening(name, url, true, NEVER);
-    await this.#capabilities.onListening(name, this.url(name), true, NEVER);
+  /** Renews the capabilities as if the service had restarted. */
+  async listensAgain(name: Service): Promise<void> {
+    await this.#capabilities.onListening(name, true, NEVER);
   }
 
   url(name: Service): string {
@@ -100,7 +98,7 @@ class TestNode {
   keys(): DerivedKeySource {
     const capability = async (): Promise<string> => (await readFile(this.home.of('kms').owner, 'utf8')).trim();
     return new DerivedKeySource({
-      deriver: new KmsDeriver({ url: () => Promise.resolve(this.url('kms')), capability }),
+      deriver: new KmsDeriver({ url: socketUrl(this.home, 'kms'), capability }),
     });
   }
 
@@ -175,13 +173,21 @@ suite('capability lifecycle', () => {
         const answer = await fetch(`${node.url('kms')}${request.url}`, init);
         send(answer.status, 'application/json', await answer.text());
       })();
-    }).listen(0, '127.0.0.1');
+    });
+    // In place of the socket of kms, which listens at its port too.
+    const { socket } = node.home.of('kms');
+    await rename(socket, `${socket}.kms`);
+    busy.listen(socket);
     await once(busy, 'listening');
-    t.after(() => busy.close());
+    t.after(async () => {
+      busy.close();
+      busy.closeAllConnections();
+      await rename(`${socket}.kms`, socket);
+    });
     const capability = node.home.of('storage').capabilityFor('kms');
     const old = await readFile(capability, 'utf8');
     await writeFile(capability, 'AAAA\n', { mode: 0o600 });
-    await node.listensAgain('kms', `http://127.0.0.1:${(busy.address() as AddressInfo).port}`);
+    await node.listensAgain('kms');
     assert.ok(requests > 3);
     assert.notEqual(await readFile(capability, 'utf8'), 'AAAA\n');
     assert.notEqual(await readFile(capability, 'utf8'), old);
@@ -272,7 +278,7 @@ suite('capability lifecycle', () => {
     const lower = async (): Promise<number> =>
       (await node.kms('POST', '/audience/retire', { min_version: 1 })).status;
     await eventually("the owner's capability is refused too", async () => (await lower()) === 401);
-    await node.listensAgain('kms', node.url('kms'));
+    await node.listensAgain('kms');
     assert.equal(await lower(), 409, 'a retired version stays retired');
   });
 

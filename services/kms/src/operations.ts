@@ -1,7 +1,8 @@
 /**
  * Operations with keys: the queue of private-key operations, the services that use it, and the threads that verify.
  *
- * Contract: a private-key operation is refused while the audit log is unsound or the backend is unavailable.
+ * Contract: a private-key operation is refused while the audit log is unsound, the witness is away for too long
+ * (mode `strict`), or the backend is unavailable.
  * Bound: `work_sign` and `work_verify` as declared.
  */
 import { availableParallelism } from 'node:os';
@@ -43,6 +44,9 @@ export function openOperations(init: OperationsInit) {
   const { auditor } = audit;
   const requireReady = (): void => {
     if (audit.unsound !== undefined) throw notSound(audit.unsound);
+    const { unwitnessed } = audit;
+    if (unwitnessed !== undefined)
+      throw new RonError('degraded_audit', unwitnessed, { retry_after_ms: RETRY_AFTER_MS });
     const { problem } = monitor;
     if (problem !== undefined)
       throw new RonError('not_ready', `the backend is away: ${problem}`, { retry_after_ms: RETRY_AFTER_MS });

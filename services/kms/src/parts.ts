@@ -36,6 +36,7 @@ export async function openParts(context: KmsContext) {
   await openAuthFor(context, vault.dir, audience.deriver);
   const counters = kmsCounters(metrics);
   const audit = openAudit({ runtime, vault, config: current, counters, egress, log, publish });
+  await audit.space.load();
   rootEntries.open(audit.auditor);
   const freshness = new Freshness(() => current.value.kms.verify_ttl);
   const monitor = new BackendMonitor({
@@ -55,6 +56,14 @@ export async function openParts(context: KmsContext) {
   });
   const init = { runtime, config, current, vault, audit, monitor, freshness, publish };
   const operations = resources.use(openOperations(init));
-  measureKms(metrics, { registry, ledger, freshness, log: vault.log, covered: audit.covered });
+  measureKms(metrics, {
+    registry,
+    ledger,
+    freshness,
+    log: vault.log,
+    space: audit.space,
+    covered: audit.covered,
+    witnesses: audit.witnesses,
+  });
   return { vault, secrets, audience, audit, monitor, refresher, operations };
 }

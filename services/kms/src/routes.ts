@@ -287,7 +287,8 @@ function auditRoutes(init: AuditRoutesInit): Route[] {
     route({
       ...read,
       path: `${BASE}/audit/proof/:log_index`,
-      summary: 'Proves that the latest checkpoint covers an entry.',
+      ...(init.isPublic ? {} : { facts_later: ['tenant', 'name'] }),
+      summary: "Proves that the latest checkpoint covers an entry. A capability for one tenant reads its own entries'.",
       schema: schemas.PROOF,
       handler: (context) => readProof(init, context),
     }),

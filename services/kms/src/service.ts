@@ -16,6 +16,7 @@ import { eventLevel, type KmsEvent } from './events.ts';
 import { openParts } from './parts.ts';
 import { rollbackFacts } from './rollback.ts';
 import { routes } from './routes.ts';
+import { notSound } from './vault/vault.ts';
 
 /** For the last entries, before the last checkpoint. */
 const APPEND_MS = 1000;
@@ -54,9 +55,17 @@ export const kms = defineService({
       }),
       gates: {
         audit: { kind: 'hard', sample: () => audit.problem },
+        // Verification and audience keys stay available, so that the other services of the node can run.
+        audit_integrity: {
+          kind: 'soft',
+          lanes: ['sign'],
+          sample: () => audit.unsound && notSound(audit.unsound).message,
+        },
+        audit_space: { kind: 'soft', sample: () => audit.space.problem },
         backend: { kind: 'soft', lanes: ['sign'], sample: () => monitor.problem },
         attestation: { kind: 'soft', sample: () => refresher.problem },
         witness: { kind: 'soft', sample: () => witnesses.problem },
+        witness_age: { kind: 'soft', lanes: ['sign'], sample: () => audit.unwitnessed },
       },
       facts: rollbackFacts(config),
       async beforeStart(signal) {

@@ -7,7 +7,12 @@ import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 import { isScope } from '@ron/proto';
 
 /** Passport is the source of revocations for the other services. */
-const { 'auth.passport_url': _url, 'auth.revocations_max_age': _age, ...OWN_AUTH_KEYS } = AUTH_KEYS;
+const {
+  'auth.passport_url': _url,
+  'auth.passport_pin': _pin,
+  'auth.revocations_max_age': _age,
+  ...OWN_AUTH_KEYS
+} = AUTH_KEYS;
 
 const KEYS = {
   ...PROCESS_KEYS,

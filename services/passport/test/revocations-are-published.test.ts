@@ -34,12 +34,13 @@ test('an outdated poll returns immediately, a current one is held until there is
   assert.equal((await service.get(`${PATH}?after=x`)).status, 400);
 });
 
-test('a polling service refuses within two seconds; during an outage it reports the problem, and refuses if configured to', async () => {
+test('a polling service refuses within two seconds; during an outage it reports the problem, and refuses if configured to', async (t) => {
   const stop = new AbortController();
   const problems: unknown[] = [];
-  let now: Awaited<ReturnType<typeof startService>> | undefined = await startService();
-  const url = now.url;
-  const init = { ask: askPassport(() => Promise.resolve(url)), onProblem: (error: unknown) => problems.push(error) };
+  const socket = join(await tempDirFor(t), 'run', 'passport.sock');
+  const flags = [`--server.socket=${socket}`];
+  let now: Awaited<ReturnType<typeof startService>> | undefined = await startService({ flags });
+  const init = { ask: askPassport(`unix:${socket}`), onProblem: (error: unknown) => problems.push(error) };
   const watch = new RevocationWatch({ ...init, max_age_ms: 2500 });
   assert.match(watch.problem!, /since the start/);
   const running = watch.run(stop.signal).catch(() => undefined);

@@ -1,6 +1,7 @@
 /**
  * `ron up` from its flags to its exit code.
  */
+import { existsSync } from 'node:fs';
 import { relative } from 'node:path';
 import { Deadline, sched, sleep } from '@ron/kernel';
 import { BASE_PORT_DEFAULT, takeEnvironment, type Service } from '@ron/proto';
@@ -8,14 +9,14 @@ import type { Values } from '../command.ts';
 import { withCompileCache } from '../compile-cache.ts';
 import { CliError, exitOf, messageOf, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
-import { homeOf, type Home } from '../home.ts';
+import { homeOf, socketUrl, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
 import { compileAhead } from './compile-ahead.ts';
 import { NodeCapabilities } from './capabilities/node-capabilities.ts';
 import { lockHome, type LockedHome } from './directory.ts';
 import { environmentOf, holdsSecrets, withoutSecrets } from './environment.ts';
-import { Node, type Failure } from './node.ts';
+import { EXIT_CONFIG, Node, type Failure } from './node.ts';
 import { parsePort, plan, type PLAN_OPTIONS, type Planned } from './plan.ts';
 import { StartError } from './service-child.ts';
 import { startOrder } from './table/call-graph.ts';
@@ -29,8 +30,6 @@ const RENEW_EVERY_MS = 60_000;
 /** A service that is still degraded after this many probes is reported. */
 const PROBES_MAX = 8;
 const PROBE_EVERY_MS = 250;
-/** Exit code of a service whose configuration was refused. */
-const SERVICE_CONFIG = 78;
 
 export async function runUp(
   values: Values<typeof PLAN_OPTIONS>,
@@ -66,10 +65,11 @@ export async function runUp(
 
   const node = new Node({
     services,
+    canWaitFor: (name) => haveKeys(home, services, name),
     home,
     keepLogs: !amnesia,
     environmentOf: (entry) => environmentOf(entry, env, kekOf(entry)),
-    onListening: (name, url, isFirst) => capabilities.onListening(name, url, isFirst, stop.signal),
+    onListening: (name, isFirst) => capabilities.onListening(name, isFirst, stop.signal),
     ...reporter(io, () => writeState(locked, node, started)),
   });
   stop.onStop = () => void node.stop();
@@ -84,7 +84,7 @@ export async function runUp(
     await onAllReady(io, locked, node, started);
     if (holdsSecrets(own_env)) (await import('@ron/service/protect-process')).protectProcess();
     renewRegularly(io, capabilities, stop.signal);
-    await noteProblems(io, order, node.urls, stop.signal);
+    await noteProblems(io, order, home, stop.signal);
   });
   try {
     const why = await Promise.race([ready.then(() => stop.requested), node.failed, stop.requested]);
@@ -109,6 +109,12 @@ async function prepareKeks(
   ]);
   await resealFiles(services, { kek }, signal);
   return ({ name, holds_secrets }) => (holds_secrets === true ? undefined : serviceKek(kek, name));
+}
+
+/** Whether the services stored the keys that this one derives for them, and can check capabilities without it. */
+function haveKeys(home: Home, services: readonly Planned[], name: Service): boolean {
+  const isKeyService = services.some(({ entry }) => entry.name === name && entry.derives_keys === true);
+  return isKeyService && services.every(({ entry }) => entry.name === name || existsSync(home.of(entry.name).cache));
 }
 
 /**
@@ -143,9 +149,9 @@ async function onAllReady(io: Io, locked: LockedHome, node: Node, started: strin
  * Prints why ready services are degraded, for example by a missing volume; callees first. Polls for a moment, because a
  * service may not have reached another one that started after it.
  */
-async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'], signal: AbortSignal): Promise<void> {
+async function noteProblems(io: Io, order: readonly Service[], home: Home, signal: AbortSignal): Promise<void> {
   const reasonsOf = async (name: Service): Promise<string> =>
-    await readinessOf(urls[name]!, signal).then(
+    await readinessOf(socketUrl(home, name), signal).then(
       ({ reasons }) => reasons,
       () => '',
     );
@@ -167,7 +173,7 @@ async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'
 function renewRegularly(io: Io, capabilities: NodeCapabilities, stopping: AbortSignal): void {
   const renew = (): void => {
     if (stopping.aborted) return;
-    // A failed renewal is retried in a minute; capabilities are valid for weeks.
+    // A failed renewal is retried in a minute; the capabilities of calls are valid for many of them.
     void renewNow(capabilities, stopping).catch((error: unknown) =>
       io.note(`failed to renew capabilities: ${messageOf(error)}`),
     );
@@ -184,7 +190,7 @@ async function renewNow(capabilities: NodeCapabilities, stopping: AbortSignal): 
 function reporter(
   io: Io,
   updateState: () => Promise<void>,
-): Pick<ConstructorParameters<typeof Node>[0], 'onReady' | 'onCrash' | 'onDraining'> {
+): Pick<ConstructorParameters<typeof Node>[0], 'onReady' | 'onCrash' | 'onDraining' | 'onLate'> {
   return {
     onReady(name, url, pid, isFirst, took_ms) {
       const line = `${name.padEnd(8)} ${url}  pid ${pid}, ${humanDuration(took_ms)}`;
@@ -196,6 +202,11 @@ function reporter(
       void updateState().catch((error: unknown) => io.note(`failed to write node.json: ${messageOf(error)}`));
     },
     onCrash: (name, why, restart_ms) => io.note(`${name} ${why}; restarting in ${humanDuration(restart_ms)}`),
+    onLate: (name, error, tail) =>
+      io.note(
+        `${messageOf(error)}: ${tail.split('\n').at(-1)!.trim()}\n` +
+          `     ${name} is restarted until it succeeds; meanwhile the others check capabilities with stored keys`,
+      ),
     onDraining: (names) => io.note(`draining ${names.join(', ')}`),
   };
 }
@@ -214,7 +225,7 @@ function failure({ name, error, tail, isStart }: Failure, log: string, isTempora
   if (exitOf(error) === 'permission') return new CliError('permission', messageOf(error));
   if (!isStart)
     return new CliError('internal', `${name} keeps crashing; stopped the node${lines}${where}`, 'unhealthy');
-  const isConfig = error instanceof StartError && error.exit.code === SERVICE_CONFIG;
+  const isConfig = error instanceof StartError && error.exit.code === EXIT_CONFIG;
   const why = messageOf(error);
   const hint = tail.includes('EADDRINUSE')
     ? '\n     the port is in use, perhaps by another node: choose other ports with --base-port'

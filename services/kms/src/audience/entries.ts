@@ -42,4 +42,4 @@ export class RootEntries {
 }
 
 /** Operations of kms itself. */
-const KMS: Omit<Caller, 'deadline'> = { actor: serviceSubject('kms') };
+const KMS: Omit<Caller, 'deadline'> = { actor: serviceSubject('kms'), subject: serviceSubject('kms'), chain: [] };

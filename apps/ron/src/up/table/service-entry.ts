@@ -28,7 +28,8 @@ export interface Place {
  *     { to: 'mailbox', scopes: ['mailbox:send'], caveats: ['name ^= hooks.'],
  *       config: { url: 'mailbox.url', capability_file: 'mailbox.capability_file' } }
  *
- * The caller reads the URL of the callee from `<callee>/url`, and its own capability from `<caller>/<callee>.cap`.
+ * The caller gets the socket of the callee as `unix:run/<callee>.sock`, and reads its own capability from
+ * `<caller>/<callee>.cap`.
  */
 export interface Call {
   readonly to: Service;
@@ -41,7 +42,7 @@ export interface Call {
    * state no label refuse a capability with a `label` caveat, so such a call needs its own entry.
    */
   readonly purpose?: string;
-  /** The configuration keys of the caller that name the two files. */
+  /** The configuration keys of the caller that name the socket and the file. */
   readonly config?: { readonly url?: string; readonly capability_file?: string };
   /** The caller cannot start without the callee. Default false. */
   readonly isRequired?: boolean;
