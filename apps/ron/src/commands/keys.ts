@@ -7,6 +7,7 @@ import { confirm } from '../confirm.ts';
 import { CliError, systemCode } from '../exits.ts';
 import { columns } from '../format.ts';
 import { onlySigningKey, withKms } from '../kms.ts';
+import { REKEY_OPTIONS } from '../rekey/options.ts';
 import { partsOf, toJwk, toPem } from '../verify/public-keys.ts';
 
 const options = {
@@ -29,6 +30,7 @@ const options = {
   },
   output: { type: 'string', short: 'o', value: 'FILE', doc: 'export: write to this file instead of printing.' },
   yes: { type: 'boolean', doc: 'delete, min-version: confirm. Required without a terminal.' },
+  ...REKEY_OPTIONS,
   ...CONNECTION_OPTIONS,
 } as const;
 
@@ -67,6 +69,11 @@ const VERBS: Readonly<Record<string, Verb>> = {
       'until then it can be lowered again',
     run: minVersion,
   },
+  rekey: {
+    args: '',
+    about: 'replaces the key or passphrase that seals the data of kms; the node must be stopped',
+    run: rekey,
+  },
 };
 
 const NAMES = Object.keys(VERBS);
@@ -89,6 +96,7 @@ export default command({
     'ron keys delete acme/docs/ed25519/...#v1': 'start or finish the deletion of version 1',
     'ron keys delete acme/docs/ed25519/...': 'start or finish the deletion of the whole key',
     'ron keys min-version acme/docs/ed25519/... 2': 'refuse signatures of version 1',
+    'ron keys rekey --generate': 'seal the data of kms with a new key',
   },
   async run(invocation) {
     const [name = '', ...args] = invocation.args;
@@ -101,6 +109,11 @@ export default command({
     await verb.run(invocation, args);
   },
 });
+
+async function rekey({ values, io, signal }: KeysInvocation): Promise<void> {
+  const { rekey: run } = await import('../rekey/rekey.ts');
+  await run(values, io, signal);
+}
 
 async function create({ values, io, signal }: KeysInvocation): Promise<void> {
   const { tenant = 'default', purpose = 'docs', alg = 'hybrid' } = values;
