@@ -45,7 +45,7 @@ suite('ron up', { concurrency: 3 }, () => {
       assert.equal(await readFile(join(dir, name, 'url'), 'utf8'), `${services[name]}\n`);
       assert.equal(await modeOf(join(dir, name, 'url')), 0o600);
     }
-    const sealed = ['kms/data/custody', 'kms/auth/cache', 'storage/auth/cache', 'passport/auth/cache'];
+    const sealed = ['kms/data/vault/data.mdb', 'kms/auth/cache', 'storage/auth/cache', 'passport/auth/cache'];
     for (const file of ['root.cap', 'node.json', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap', ...sealed])
       assert.equal(await modeOf(join(dir, file)), 0o600, file);
     for (const file of ['keys', 'storage/keys'])

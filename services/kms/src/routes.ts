@@ -26,6 +26,7 @@ import {
   setPolicy,
   type KeyRoutesInit,
 } from './routes/keys.ts';
+import { withKeysInMemory } from './routes/keys-in-memory.ts';
 import * as schemas from './routes/schemas.ts';
 import { derive, makeDataKey, unwrap, wrap, type SecretRoutesInit } from './routes/secrets.ts';
 import { sign, verify, type SignRoutesInit } from './routes/sign.ts';
@@ -39,7 +40,14 @@ const POST = { method: 'POST', lane: 'inline', body: 'buffered', deadline: 'sign
 const CHANGE = { ...POST, scope: 'kms:rotate', encoded_slash: true } as const;
 
 export function routes(init: KmsRoutesInit): Route[] {
-  return [...keyRoutes(init), ...versionRoutes(init), ...signRoutes(init), ...secretRoutes(init), ...auditRoutes(init)];
+  const all = [
+    ...keyRoutes(init),
+    ...versionRoutes(init),
+    ...signRoutes(init),
+    ...secretRoutes(init),
+    ...auditRoutes(init),
+  ];
+  return all.map((each) => withKeysInMemory(init.registry, each));
 }
 
 function keyRoutes(init: KeyRoutesInit): Route[] {
