@@ -20,7 +20,11 @@ interface Shown {
 }
 
 /** A passport URL adds the metrics of revocation polling. No server listens there. */
-const FLAGS = { 'amnesia.enabled': 'true', 'server.bind': '127.0.0.1:0', 'auth.passport_url': 'http://127.0.0.1:9' };
+const FLAGS = {
+  'amnesia.enabled': 'true',
+  'server.bind': '127.0.0.1:0',
+  'auth.passport_url': 'unix:/nonexistent/passport.sock',
+};
 
 export async function metricsBody(root: string): Promise<string> {
   const files = globSync('services/*/src/service.ts', { cwd: root }).toSorted();

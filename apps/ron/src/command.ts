@@ -66,7 +66,12 @@ export const CONNECTION_OPTIONS = {
   url: {
     type: 'string',
     value: 'URL',
-    doc: 'The URL of the service. Default: RON_URL, or the service that runs in the directory.',
+    doc: 'The URL of the service, or unix:PATH of its socket. Default: RON_URL, or the service that runs in the directory.',
+  },
+  pin: {
+    type: 'string',
+    value: 'HASH',
+    doc: 'SHA-256 of the public key (SPKI) of an https server; required to send a capability there. Default: RON_TLS_PIN.',
   },
   'capability-file': {
     type: 'string',

@@ -15,7 +15,9 @@ const ENVIRONMENT: Readonly<Record<string, string>> = {
       `configuration keys of ${name}, for \`ron up\`; see [config.md](config.md)`,
     ]),
   ),
-  RON_KEK: 'the key that seals the secrets of the services, 64 hex digits; default: a key file beside each secret',
+  RON_KEK:
+    'the key that seals the secrets of the services, 64 hex digits; default: a key file beside each secret. Only kms receives it; each other service gets a key derived from it. A key file (`kms.kek_file`) is safer: a process keeps its first environment in `/proc/PID/environ`',
+  RON_PIN: 'the PIN of the PKCS #11 token, if `pkcs11.pin_file` is not set; only kms receives it',
 };
 
 const FILES: Readonly<Record<string, string>> = {

@@ -8,7 +8,7 @@
  *     .ron/<service>/<callee>.cap  the capability with which it calls another service, 0600; one for each call of the table
  *     .ron/<service>/keys    without kms: the keys of this service
  *     .ron/<service>/auth    sealed cache of the keys and revocations, for a start without kms
- *     .ron/<service>/url     the URL of the service
+ *     .ron/run/<service>.sock  the socket at which the service is called by the others and by `ron`, in a directory 0700
  *     .ron/kms/owner.cap     a capability with all scopes of kms, used to mint the others
  *     .ron/<service>/data    the data of the service
  *     .ron/storage/volumes.json  the volumes that storage knows: a start without data_dirs uses their directories
@@ -29,6 +29,8 @@ export interface Home {
   readonly capability: string;
   readonly lock: string;
   readonly state: string;
+  /** The directory of the sockets. */
+  readonly run: string;
   of(service: Service): ServiceHome;
 }
 
@@ -39,7 +41,7 @@ export interface ServiceHome {
   /** The capability with which it calls another service. */
   capabilityFor(callee: Service, purpose?: string): string;
   readonly cache: string;
-  readonly url: string;
+  readonly socket: string;
   readonly owner: string;
   readonly data: string;
   /** The list of the volumes that the service knows. */
@@ -54,13 +56,14 @@ export function homeAt(dir: string): Home {
     capability: join(dir, 'root.cap'),
     lock: join(dir, 'lock'),
     state: join(dir, 'node.json'),
+    run: join(dir, 'run'),
     of: (service) => ({
       dir: join(dir, service),
       keys: join(dir, service, 'keys'),
       capabilityFor: (callee, purpose) =>
         join(dir, service, purpose === undefined ? `${callee}.cap` : `${callee}-${purpose}.cap`),
       cache: join(dir, service, 'auth', 'cache'),
-      url: join(dir, service, 'url'),
+      socket: join(dir, 'run', `${service}.sock`),
       owner: join(dir, service, 'owner.cap'),
       data: join(dir, service, 'data'),
       volumes: join(dir, service, 'volumes.json'),
@@ -92,10 +95,23 @@ export async function readState(home: Home): Promise<NodeState | undefined> {
   }
 }
 
-/** The URL of a service, if the node runs. */
-export async function runningUrl(home: Home, service: Service): Promise<string | undefined> {
+/** A service of a running node. */
+export interface RunningService {
+  /** Its URL for users. */
+  readonly url: string;
+  /** Its socket, as `unix:PATH`. */
+  readonly socket_url: string;
+}
+
+/** Undefined if the node does not run, or runs without the service. */
+export async function runningService(home: Home, service: Service): Promise<RunningService | undefined> {
   const state = await readState(home);
-  return state !== undefined && isAlive(state.pid) ? state.services[service] : undefined;
+  const url = state !== undefined && isAlive(state.pid) ? state.services[service] : undefined;
+  return url === undefined ? undefined : { url, socket_url: socketUrl(home, service) };
+}
+
+export function socketUrl(home: Home, service: Service): string {
+  return `unix:${home.of(service).socket}`;
 }
 
 /** Whether the process runs. A zombie does not. */

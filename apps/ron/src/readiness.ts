@@ -1,4 +1,5 @@
 /** Probes `/readyz` of a service. */
+import { reach } from '@ron/client/node';
 import { sched } from '@ron/kernel/core';
 
 const PROBE_MS = 2000;
@@ -14,15 +15,24 @@ interface ReadyAnswer {
   readonly gates?: readonly { readonly gate: string; readonly open: boolean; readonly reason?: string }[];
 }
 
-/** Throws when the service does not answer within two seconds. */
+/** `url` may be `unix:PATH`. Throws when the service does not answer within two seconds. */
 export async function readinessOf(url: string, signal: AbortSignal): Promise<ServiceReadiness> {
-  const response = await fetch(`${url}/readyz`, { signal: AbortSignal.any([signal, after(PROBE_MS)]) });
+  const { url: base, fetch } = reach(url);
+  const response = await fetch(new URL('/readyz', base), {
+    method: 'GET',
+    headers: {},
+    signal: AbortSignal.any([signal, after(PROBE_MS)]),
+    redirect: 'error',
+    cache: 'no-store',
+    credentials: 'omit',
+  });
+  const isReady = response.status < 400;
   const { gates = [], detail } = (await response.json()) as ReadyAnswer;
   const closed = gates
     .filter(({ open }) => !open)
     .map(({ gate, reason }) => `${gate} (${reason ?? 'no reason given'})`);
   const reasons = closed.length > 0 ? closed.join(', ') : (detail ?? '');
-  return { isReady: response.ok, reasons: response.ok ? reasons : reasons || `status ${response.status}` };
+  return { isReady, reasons: isReady ? reasons : reasons || `status ${response.status}` };
 }
 
 function after(delay_ms: number): AbortSignal {

@@ -3,18 +3,24 @@
  *
  * Contract: a capability is sent only to the node that it belongs to. `root.cap` in the node's directory is sent only to a
  * running service of that node; the file in RON_CAPABILITY_FILE to such a service or to RON_URL. A file that is named with
- * --capability-file is sent to the URL of the same command: naming it is the user's consent.
+ * --capability-file is sent to the URL of the same command: naming it is the user's consent. The own node is called at its
+ * socket, even if its URL was given. Another place must be `unix:PATH`, or `https://` with a pin; a command that would send
+ * a capability anywhere else is refused, because any user of a machine can listen at a free port.
  */
+import { isPrivate, PIN_PATTERN } from '@ron/client/node';
 import { defaultPort, type Service } from '@ron/proto';
 import { readCapabilityFile } from './capability-file.ts';
 import type { CONNECTION_OPTIONS, Values } from './command.ts';
 import { CliError } from './exits.ts';
-import { homeOf, runningUrl } from './home.ts';
+import { homeOf, runningService } from './home.ts';
 import type { Io } from './io.ts';
 
 /** A service with the connection data of a command. */
 export interface ResolvedService {
+  /** `unix:PATH`, or a URL. */
   readonly url: string;
+  /** The hash of the public key of an https server. */
+  readonly pin: string | undefined;
   /** The token, if there is one that may be sent. By default, reads need none. */
   readonly capability: string | undefined;
   /** The file that should hold the token. */
@@ -33,23 +39,32 @@ export async function resolveService(
   io: Pick<Io, 'env'>,
 ): Promise<ResolvedService> {
   const home = homeOf(values, io);
-  const own = await runningUrl(home, service);
+  const own = await runningService(home, service);
   const default_url = checkedUrl(io.env['RON_URL'] || undefined);
   const given = checkedUrl(values.url) ?? default_url;
-  const url = given ?? own ?? `http://127.0.0.1:${defaultPort(service)}`;
+  const isOwnNode = own !== undefined && (given === undefined || [own.url, own.socket_url].some(isSamePlace(given)));
+  const url = isOwnNode ? own.socket_url : (given ?? `http://127.0.0.1:${defaultPort(service)}`);
+  const pin = checkedPin(values.pin ?? (io.env['RON_TLS_PIN'] || undefined));
 
   const named = values['capability-file'];
   const fromEnv = io.env['RON_CAPABILITY_FILE'] || undefined;
   const capability_file = named ?? fromEnv ?? home.capability;
-  const isOwnNode = own !== undefined && isSameOrigin(url, own);
-  const isDefaultUrl = values.url === undefined || (default_url !== undefined && isSameOrigin(url, default_url));
-  const maySend = named !== undefined || isOwnNode || (fromEnv !== undefined && isDefaultUrl);
+  const isDefaultUrl = default_url !== undefined && given !== undefined && isSamePlace(given)(default_url);
+  const maySend =
+    isOwnNode || (given !== undefined && (named !== undefined || (fromEnv !== undefined && isDefaultUrl)));
   const found = await readCapabilityFile(capability_file, service);
   if (found === undefined && (named ?? fromEnv) !== undefined) {
     throw new CliError('permission', `no capability for ${service} in ${capability_file}`);
   }
+  if (found !== undefined && maySend && !isPrivate(url, pin)) {
+    throw new CliError(
+      'permission',
+      `refusing to send a capability to ${url}, where any process can listen: use unix:PATH, or https:// and --pin`,
+    );
+  }
   return {
     url,
+    pin,
     capability: maySend ? found : undefined,
     capability_file,
     isWithheld: found !== undefined && !maySend,
@@ -57,14 +72,25 @@ export async function resolveService(
   };
 }
 
-function isSameOrigin(left: string, right: string): boolean {
-  return new URL(left).origin === new URL(right).origin;
-}
+const isSamePlace =
+  (left: string) =>
+  (right: string): boolean =>
+    left === right || (isHttp(left) && isHttp(right) && new URL(left).origin === new URL(right).origin);
+
+const isHttp = (url: string): boolean => /^https?:/i.test(url);
 
 function checkedUrl(given: string | undefined): string | undefined {
-  if (given === undefined) return undefined;
-  if (!URL.canParse(given) || !/^https?:$/.test(new URL(given).protocol)) {
-    throw new CliError('usage', `${JSON.stringify(given)} is not a valid URL, for example http://127.0.0.1:7101`);
+  if (given === undefined || /^unix:\/./.test(given)) return given;
+  if (!URL.canParse(given) || !isHttp(given)) {
+    throw new CliError(
+      'usage',
+      `${JSON.stringify(given)} is not a valid URL, for example http://127.0.0.1:7101 or unix:/srv/ron/run/storage.sock`,
+    );
   }
   return given.replace(/\/$/, '');
+}
+
+function checkedPin(pin: string | undefined): string | undefined {
+  if (pin === undefined || PIN_PATTERN.test(pin)) return pin;
+  throw new CliError('usage', '--pin must be the SHA-256 of a public key (SPKI) in base64 or hex');
 }

@@ -1,11 +1,15 @@
 /** Clients of services for commands: connects, and adds advice to errors. */
 import { TRANSPORT_DEFAULTS, type TransportInit } from '@ron/client';
-import { nodeFetch } from '@ron/client/node';
+import { reach, reachPrivately, type NodeFetch, type Reach } from '@ron/client/node';
+import { narrowed } from '@ron/auth/narrowed';
 import { isRonError } from '@ron/kernel/core';
 import type { Service } from '@ron/proto';
 import { CliError } from './exits.ts';
 import type { Io } from './io.ts';
 import { resolveService, type ResolvedService, type ConnectionValues } from './resolve-service.ts';
+
+/** No process listens at the address, or the socket does not exist. */
+const STOPPED = new Set(['ECONNREFUSED', 'ENOENT']);
 
 /** Runs `work` with a client. Errors of the service are rethrown with advice for the user. */
 export async function withClient<C, T>(
@@ -17,25 +21,56 @@ export async function withClient<C, T>(
   work: (client: C, resolved: ResolvedService) => Promise<T>,
 ): Promise<T> {
   const resolved = await resolveService(service, values, io);
-  const { url, capability, supervised } = resolved;
+  const { supervised } = resolved;
   // `ron up` restarts a crashed service within seconds: retry for that long.
   const { policy, resume_policy } = TRANSPORT_DEFAULTS;
   try {
-    const init = { url, capability, signal, policy: supervised ? resume_policy : policy, fetch: nodeFetch() };
-    return await work(open(init), resolved);
+    const init = { signal, policy: supervised ? resume_policy : policy };
+    return await work(open({ ...init, ...connectionOf(service, resolved) }), resolved);
   } catch (error) {
     throw explained(error, service, resolved);
   }
 }
 
+/** How to connect to a service, and to authorize each request. A sent token is valid for one request only. */
+export function connectionOf(
+  service: Service,
+  { url, pin, capability }: ResolvedService,
+): Reach & Pick<TransportInit, 'authorize'> {
+  if (capability === undefined) return reach(url, pin);
+  const authorize: TransportInit['authorize'] = ({ body }) => narrowed(capability, { audience: service, body });
+  return { ...reachPrivately(url, pin), authorize };
+}
+
+/** Sends a GET to a service with its capability. Redirects are refused. */
+export function senderOf(
+  service: Service,
+  resolved: ResolvedService,
+): { readonly url: string; readonly send: (url: string, signal: AbortSignal) => ReturnType<NodeFetch> } {
+  const { url: base, fetch, authorize } = connectionOf(service, resolved);
+  const send = (url: string, signal: AbortSignal): ReturnType<NodeFetch> => {
+    const token = authorize?.({ body: new Uint8Array(0) });
+    const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
+    return fetch(new URL(url), {
+      method: 'GET',
+      headers,
+      signal,
+      redirect: 'error',
+      cache: 'no-store',
+      credentials: 'omit',
+    });
+  };
+  return { url: base, send };
+}
+
 /** The error with advice for the user, where there is any. */
 export function explained(error: unknown, service: Service, resolved: ResolvedService): unknown {
   const { url, capability, capability_file, isWithheld } = resolved;
-  if (isRonError(error, 'unreachable') && error.details?.['system_code'] === 'ECONNREFUSED') {
+  if (isRonError(error, 'unreachable') && STOPPED.has(String(error.details?.['system_code']))) {
     return new CliError('unavailable', `${service} is not running at ${url}: start it with \`npm start\``, error.code);
   }
   if (isRonError(error, 'unauthorized') && isWithheld) {
-    const message = `this needs a capability; the one in ${capability_file} is sent only to services of its own node, and ${url} is not one of them: to send one there, name it with --capability-file`;
+    const message = `this needs a capability; the one in ${capability_file} is sent only to services of its own node, and ${url} is not one of them: to send one there, name it with --capability-file, and the service with --url unix:PATH, or https:// and --pin`;
     return new CliError('permission', message, error.code);
   }
   if (isRonError(error, 'unauthorized') && capability === undefined) {

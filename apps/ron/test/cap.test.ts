@@ -42,9 +42,9 @@ test('a capability is issued, shown, narrowed, used and revoked', async (t) => {
   await eventually('storage refuses it', async () => (await put()).code === 77);
   assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'mine' })).code, 0, 'the owner is not affected');
 
-  const long = await ron(t, ['cap', 'issue', '--scopes', 'kms:derive', '--audience', 'kms', '--dir', dir]);
+  const long = await ron(t, ['cap', 'issue', '--scopes', 'kms:audience', '--audience', 'kms', '--dir', dir]);
   assert.equal(long.code, 77);
-  assert.match(long.stderr, /kms:derive is not issued here/);
+  assert.match(long.stderr, /kms:audience is not issued here/);
   assert.equal((await ron(t, ['cap', 'issue', '--dir', dir])).code, 64);
   assert.equal((await ron(t, ['cap', 'issue', '--scopes', 'storage:get', '--ttl', 'soon', '--dir', dir])).code, 64);
 

@@ -3,16 +3,15 @@ import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { attenuate, AUDIENCE_ROOT, DerivedKeySource, mint, type MintInit } from '@ron/auth';
 import { KmsDeriver } from '@ron/auth/service';
 import { PassportClient } from '@ron/client';
 import type { Service } from '@ron/proto';
-import { homeAt, type Home } from '../src/home.ts';
+import { homeAt, socketUrl, type Home } from '../src/home.ts';
 import { NodeCapabilities } from '../src/up/capabilities/node-capabilities.ts';
 import { plan, type Planned } from '../src/up/plan.ts';
 import { SERVICE_TABLE } from '../src/up/table/services.ts';
@@ -59,7 +58,7 @@ class TestNode {
   static async at(dir: string): Promise<TestNode> {
     const home = homeAt(dir);
     const place = { home, base_port: 0, amnesia: false };
-    const set = ['storage.auth.keys_refresh=200ms', 'storage.log.level=debug', 'passport.log.level=debug'];
+    const set = ['storage.log.level=debug', 'passport.log.level=debug'];
     const node = new TestNode(home, await plan({ place, table: SERVICE_TABLE, set, env: {} }));
     await node.#capabilities.prepare(NEVER);
     return node;
@@ -78,14 +77,13 @@ class TestNode {
     const { url } = JSON.parse(out.split('\n')[0]!) as { url: string };
     const running = new Running(child, url);
     this.running.set(name, running);
-    await this.#capabilities.onListening(name, url, true, NEVER);
+    await this.#capabilities.onListening(name, true, NEVER);
     return running;
   }
 
-  /** Simulates a service that listens at another URL for a moment. */
-  async listensAgain(name: Service, url: string): Promise<void> {
-    await this.#capabilities.onListening(name, url, true, NEVER);
-    await this.#capabilities.onListening(name, this.url(name), true, NEVER);
+  /** Renews the capabilities as if the service had restarted. */
+  async listensAgain(name: Service): Promise<void> {
+    await this.#capabilities.onListening(name, true, NEVER);
   }
 
   url(name: Service): string {
@@ -100,7 +98,7 @@ class TestNode {
   keys(): DerivedKeySource {
     const capability = async (): Promise<string> => (await readFile(this.home.of('kms').owner, 'utf8')).trim();
     return new DerivedKeySource({
-      deriver: new KmsDeriver({ url: () => Promise.resolve(this.url('kms')), capability }),
+      deriver: new KmsDeriver({ url: socketUrl(this.home, 'kms'), capability }),
     });
   }
 
@@ -171,35 +169,50 @@ suite('capability lifecycle', () => {
         const problem = { code: 'not_ready', status: 503, retryable: true };
         if (requests <= 3) return send(503, 'application/problem+json', JSON.stringify(problem));
         const headers = { Authorization: request.headers.authorization!, 'Content-Type': 'application/json' };
-        const answer = await fetch(`${node.url('kms')}${request.url}`, { method: 'POST', headers, body });
+        const init = request.method === 'POST' ? { method: 'POST', headers, body } : { headers };
+        const answer = await fetch(`${node.url('kms')}${request.url}`, init);
         send(answer.status, 'application/json', await answer.text());
       })();
-    }).listen(0, '127.0.0.1');
+    });
+    // In place of the socket of kms, which listens at its port too.
+    const { socket } = node.home.of('kms');
+    await rename(socket, `${socket}.kms`);
+    busy.listen(socket);
     await once(busy, 'listening');
-    t.after(() => busy.close());
+    t.after(async () => {
+      busy.close();
+      busy.closeAllConnections();
+      await rename(`${socket}.kms`, socket);
+    });
     const capability = node.home.of('storage').capabilityFor('kms');
     const old = await readFile(capability, 'utf8');
     await writeFile(capability, 'AAAA\n', { mode: 0o600 });
-    await node.listensAgain('kms', `http://127.0.0.1:${(busy.address() as AddressInfo).port}`);
+    await node.listensAgain('kms');
     assert.ok(requests > 3);
     assert.notEqual(await readFile(capability, 'utf8'), 'AAAA\n');
     assert.notEqual(await readFile(capability, 'utf8'), old);
   });
 
-  test('a service can derive its own keys and no others', async () => {
+  test('a service can derive its own keys and no others, and cannot change their root', async () => {
     const capability = (await readFile(node.home.of('storage').capabilityFor('kms'), 'utf8')).trim();
-    const statusOf = async (label: string, kid = AUDIENCE_ROOT): Promise<number> =>
+    const statusOf = async (path: string, body?: unknown): Promise<number> =>
       (
-        await fetch(`${node.url('kms')}/v1/kms/derive`, {
-          method: 'POST',
+        await fetch(`${node.url('kms')}/v1/kms/${path}`, {
+          method: body === undefined ? 'GET' : 'POST',
           headers: { Authorization: `Bearer ${capability}`, 'Content-Type': 'application/json' },
-          body: JSON.stringify({ kid, label }),
+          ...(body !== undefined && { body: JSON.stringify(body) }),
         })
       ).status;
-    assert.equal(await statusOf('audience/storage/v1'), 200);
-    for (const label of ['audience/kms/v1', 'audience/storag', 'audience/passport/v1', 'x'])
-      assert.equal(await statusOf(label), 403);
-    assert.equal(await statusOf('audience/storage/v1', AUDIENCE_ROOT.replace('ron/', 'acme/')), 403);
+    assert.equal(await statusOf('audience/derive', { audience: 'storage' }), 200);
+    assert.equal(await statusOf('audience/derive', { audience: 'storage', version: 1 }), 200);
+    assert.equal(await statusOf('audience'), 200);
+    for (const audience of ['kms', 'passport', 'index']) {
+      assert.equal(await statusOf('audience/derive', { audience }), 403);
+      assert.equal(await statusOf('audience/derive', { audience, version: 1 }), 403);
+    }
+    assert.equal(await statusOf('audience/rotate', { version: 1 }), 403);
+    assert.equal(await statusOf('audience/retire', { min_version: 1 }), 403);
+    assert.equal(await statusOf('derive', { kid: AUDIENCE_ROOT, label: 'audience/storage/v1' }), 403);
   });
 
   test('an issued capability is accepted, and refused within two seconds of its revocation, even after a restart', async () => {
@@ -246,18 +259,27 @@ suite('capability lifecycle', () => {
     assert.equal((await passport.verify({ token: bob.token })).ok, true);
   });
 
-  test('a rotated key is accepted at its first use, and a retired key is refused', async () => {
+  test('a rotated root is accepted at its first use, and a retired root is refused within two seconds', async () => {
     const old = await node.mint();
     assert.equal((await node.put(old)).status, 201);
-    const rotated = await node.kms('POST', `/keys/${encodeURIComponent(AUDIENCE_ROOT)}/rotate`, {});
+    const rotated = await node.kms('POST', '/audience/rotate', { version: 1 });
     assert.equal(rotated.status, 200, await rotated.text());
+    assert.equal((await node.kms('POST', '/audience/rotate', { version: 1 })).status, 200, 'a retry rotates once');
     const fresh = await node.mint();
     await eventually('the new key is known', async () => (await node.put(fresh)).status === 201);
     assert.equal((await node.put(old)).status, 201, 'the previous key is still valid');
-    const retired = await node.kms('POST', `/keys/${encodeURIComponent(AUDIENCE_ROOT)}/policy`, { min_version: 2 });
+    const retired = await node.kms('POST', '/audience/retire', { min_version: 2 });
+    const began_ms = performance.now();
     assert.equal(retired.status, 200, await retired.text());
     await eventually('the old key is refused', async () => (await node.put(old)).status === 401);
+    const took_ms = performance.now() - began_ms;
+    assert.ok(took_ms < REVOKED_MS_MAX, `it took ${took_ms} ms`);
     assert.equal((await node.put(fresh)).status, 201);
+    const lower = async (): Promise<number> =>
+      (await node.kms('POST', '/audience/retire', { min_version: 1 })).status;
+    await eventually("the owner's capability is refused too", async () => (await lower()) === 401);
+    await node.listensAgain('kms');
+    assert.equal(await lower(), 409, 'a retired version stays retired');
   });
 
   test('while kms is down, storage works, restarts, and verifies with its sealed cache', async () => {

@@ -37,6 +37,8 @@ export interface RunInit {
   readonly cwd?: string;
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly input?: string | Uint8Array;
+  /** The user of the process. Default: that of the test. */
+  readonly uid?: number;
   /** The program to run. Default: `ron`. */
   readonly program?: string;
 }
@@ -61,6 +63,7 @@ export class Process {
     const { RON_DIR: _dir, RON_URL: _url, RON_CAPABILITY_FILE: _file, ...env } = process.env;
     this.child = spawn(process.execPath, [init.program ?? BIN, ...args], {
       cwd: init.cwd,
+      ...(init.uid !== undefined && { uid: init.uid, gid: init.uid }),
       env: { ...env, ...init.env },
       stdio: ['pipe', 'pipe', 'pipe'],
     });

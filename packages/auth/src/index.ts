@@ -8,6 +8,7 @@ export * from './keys/key-ring.ts';
 export * from './keys/key-source.ts';
 export * from './capability/limits.ts';
 export * from './capability/macaroon.ts';
+export * from './capability/narrowed.ts';
 export * from './capability/networks.ts';
 export * from './checker/phase2.ts';
 export * from './revocations/revocations.ts';

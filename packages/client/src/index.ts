@@ -8,4 +8,4 @@ export * from './progress.ts';
 export * from './receipt.ts';
 export * from './storage-admin.ts';
 export * from './storage-client.ts';
-export { TRANSPORT_DEFAULTS, type TransportInit } from './transport.ts';
+export { TRANSPORT_DEFAULTS, type AuthorizedRequest, type TransportInit } from './transport.ts';

@@ -9,6 +9,8 @@ import { RonError } from '@ron/kernel/core';
 import type { Answer } from './answer.ts';
 import { Transport, type TransportInit } from './transport.ts';
 
+export type { AuthorizedRequest } from './transport.ts';
+
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
 
 export class JsonCalls {

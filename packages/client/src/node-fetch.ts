@@ -6,36 +6,59 @@
  * Bound: `QUEUE_BYTES_MAX` of unread response bytes, and the buffers of the socket. Overflow: the socket is read more slowly.
  * Cancellation: by the signal, until the response has been read to its end.
  */
-import { Agent, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
-import { Agent as TlsAgent, request as httpsRequest } from 'node:https';
+import {
+  Agent,
+  request as httpRequest,
+  type ClientRequest,
+  type IncomingMessage,
+  type RequestOptions,
+} from 'node:http';
+import type { Agent as TlsAgent } from 'node:https';
 import { RonError, sched, type Parked } from '@ron/kernel/core';
-import type { Answer, ByteReader, Fetch, FetchInit } from './answer.ts';
+import type { Answer, ByteReader, FetchInit } from './answer.ts';
 
 /** Unread bytes before the socket is paused. */
 const QUEUE_BYTES_MAX = 512 * 1024;
 /** The largest response that is read whole: the manifest of an object of 64 GiB. */
 const JSON_BYTES_MAX = 256 * 1024 * 1024;
 
-export function nodeFetch(): Fetch {
+/** `Fetch` whose bodies can be iterated too. */
+export interface NodeFetch {
+  (url: URL, init: FetchInit): Promise<NodeAnswer>;
+  readonly sendsStreams: true;
+}
+
+export interface NodeFetchInit {
+  /** A Unix socket that every http URL connects to. Default: the host of the URL. */
+  readonly socketPath?: string;
+  /** Connects for https URLs. Default: with the certificate authorities of the system. */
+  readonly tls?: TlsAgent | undefined;
+}
+
+export function nodeFetch({ socketPath, tls }: NodeFetchInit = {}): NodeFetch {
+  let agent = tls;
   const plain = new Agent({ keepAlive: true });
-  const tls = new TlsAgent({ keepAlive: true });
-  const send: Fetch = (url, init) => {
+  // Loaded at the first use: Node's TLS modules would be a sixth of the import time of a service.
+  const sendSecurely = (url: URL, options: RequestOptions): ClientRequest => {
+    const https = process.getBuiltinModule('node:https');
+    agent ??= new https.Agent({ keepAlive: true });
+    return https.request(url, { ...options, agent });
+  };
+  const send = (url: URL, init: FetchInit): Promise<NodeAnswer> => {
     const { method, headers, signal } = init;
-    const options = { method, headers: { ...headers, ...lengthOf(init) }, signal };
+    const options = { method, headers: { ...headers, ...lengthOf(init) }, signal, ...(socketPath && { socketPath }) };
     const sent =
-      url.protocol === 'https:'
-        ? httpsRequest(url, { ...options, agent: tls })
-        : httpRequest(url, { ...options, agent: plain });
+      url.protocol === 'https:' ? sendSecurely(url, options) : httpRequest(url, { ...options, agent: plain });
     return answered(sent, url, init.body);
   };
-  return Object.assign(send, { sendsStreams: true });
+  return Object.assign(send, { sendsStreams: true } as const);
 }
 
 function lengthOf({ body }: FetchInit): Record<string, string> {
   return body instanceof Uint8Array ? { 'Content-Length': String(body.length) } : {};
 }
 
-async function answered(sent: ClientRequest, url: URL, body: FetchInit['body']): Promise<Answer> {
+async function answered(sent: ClientRequest, url: URL, body: FetchInit['body']): Promise<NodeAnswer> {
   const head = sched.park<IncomingMessage>('client.head');
   sent.once('response', head.wake);
   // Stays after the response: an error event without a listener would end the process.
@@ -91,7 +114,7 @@ async function sendAll(sent: ClientRequest, body: ReadableStream<Uint8Array>): P
   }
 }
 
-class NodeAnswer implements Answer {
+export class NodeAnswer implements Answer {
   readonly status: number;
   readonly url: string;
   readonly headers: Answer['headers'];
@@ -158,6 +181,14 @@ class NodeBody implements ByteReader {
     if (this.#ended) return Promise.resolve({ done: true, value: undefined });
     this.#waiter = sched.park<Piece>('client.body');
     return this.#waiter.promise;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, void> {
+    try {
+      for (let next = await this.read(); !next.done; next = await this.read()) yield next.value;
+    } finally {
+      await this.cancel();
+    }
   }
 
   /** Discards the rest. The connection of a complete response is reused. */

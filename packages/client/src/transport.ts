@@ -14,8 +14,12 @@ import type { Answer, Fetch, FetchInit } from './answer.ts';
 export interface TransportInit {
   /** The URL of the service, such as `http://127.0.0.1:7101`. */
   url: string | URL;
+  /** The URL in messages, if `fetch` connects elsewhere. Default `url`. */
+  shown_url?: string;
   /** The token to send with every request. Default none. */
   capability?: string | undefined;
+  /** Gives the token of each try, narrowed to it. Called with the body if it is in memory. Default `capability`. */
+  authorize?: ((request: AuthorizedRequest) => string | undefined) | undefined;
   /** Default the platform's. */
   fetch?: Fetch;
   /** Aborts all operations of this client. Default never. */
@@ -30,6 +34,12 @@ export interface TransportInit {
   resume_policy?: RetryPolicy;
 }
 
+/** A request that is about to be sent. */
+export interface AuthorizedRequest {
+  /** The whole body; empty if there is none; undefined if it is streamed. */
+  readonly body: Uint8Array | undefined;
+}
+
 export const TRANSPORT_DEFAULTS = {
   deadline_ms: 30_000,
   stall_ms: 15_000,
@@ -39,6 +49,7 @@ export const TRANSPORT_DEFAULTS = {
 
 /** A slower link counts as broken. */
 const BODY_BYTES_PER_S_MIN = 65_536;
+const NO_BODY = new Uint8Array(0);
 
 export interface SendInit {
   method: string;
@@ -57,13 +68,14 @@ export interface CallInit {
 export class Transport {
   /** Ends with a slash. */
   readonly base: URL;
+  readonly shown_url: string;
   readonly stall_ms: number;
   readonly policy: RetryPolicy;
   readonly resume_policy: RetryPolicy;
   readonly #fetch: Fetch;
   readonly deadline_ms: number;
   readonly #signal: AbortSignal | undefined;
-  readonly #authorization: string | undefined;
+  readonly #authorize: (request: AuthorizedRequest) => string | undefined;
 
   constructor(init: TransportInit) {
     this.base = new URL(init.url);
@@ -74,7 +86,8 @@ export class Transport {
     this.#fetch = init.fetch ?? globalThis.fetch.bind(globalThis);
     this.deadline_ms = init.deadline_ms ?? TRANSPORT_DEFAULTS.deadline_ms;
     this.#signal = init.signal;
-    this.#authorization = init.capability === undefined ? undefined : `Bearer ${init.capability}`;
+    this.#authorize = init.authorize ?? (() => init.capability);
+    this.shown_url = init.shown_url ?? this.base.origin;
   }
 
   /** Whether a stream is sent while it is read, at the pace of the service. */
@@ -109,10 +122,8 @@ export class Transport {
 
   async #request(op: string, url: URL, init: SendInit): Promise<Answer> {
     const { method, body, signal } = init;
-    const headers = {
-      ...init.headers,
-      ...(this.#authorization !== undefined && { Authorization: this.#authorization }),
-    };
+    const token = this.#authorize({ body: body instanceof ReadableStream ? undefined : (body ?? NO_BODY) });
+    const headers = { ...init.headers, ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
     try {
       return await this.#fetch(url, {
         method,
@@ -125,17 +136,17 @@ export class Transport {
         ...(body instanceof ReadableStream && { duplex: 'half' }),
       });
     } catch (error) {
-      throw unreachable(error, op, this.base, signal);
+      throw unreachable(error, op, this.shown_url, signal);
     }
   }
 }
 
 /** The error for a failed fetch or an interrupted body. */
-export function unreachable(error: unknown, op: string, base: URL, signal: AbortSignal): unknown {
+export function unreachable(error: unknown, op: string, shown_url: string, signal: AbortSignal): unknown {
   if (signal.aborted) return signal.reason;
   if (error instanceof RonError) return error;
   const system_code = systemCode(error);
-  return new RonError('unreachable', `${base.origin} cannot be reached, or broke off (${system_code})`, {
+  return new RonError('unreachable', `${shown_url} cannot be reached, or broke off (${system_code})`, {
     op,
     cause: error,
     details: { system_code },

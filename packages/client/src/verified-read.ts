@@ -131,7 +131,7 @@ export async function* slice(
     );
   } catch (error) {
     if (error instanceof SliceError) throw lied(address, error.message, error);
-    throw unreachable(error, 'get', transport.base, signal);
+    throw unreachable(error, 'get', transport.shown_url, signal);
   }
 }
 

@@ -218,6 +218,8 @@ function createChecks(
 
 export interface Listeners {
   readonly main: Listener;
+  /** Serves all routes at the Unix socket, for callers on this machine. */
+  readonly local: Listener | undefined;
   /** Serves the health routes at `metrics_addr`. */
   readonly second: Listener | undefined;
 }
@@ -240,9 +242,11 @@ export function createListeners(
     handleExpectation: guards.handleExpectation,
     onServerError: (error: Error): void => warn?.({ err: error }, 'listener error'),
   };
-  const main = new Listener({ ...common, tls, handle: guards.handle, handleContinue: guards.handleContinue });
-  if (socket_fast_path !== undefined) main.useSocketFastPath(socket_fast_path);
-  if (!has_second) return { main, second: undefined };
+  const full = { ...common, handle: guards.handle, handleContinue: guards.handleContinue };
+  const main = new Listener({ ...full, tls });
+  const local = config.socket === undefined ? undefined : new Listener({ ...full, tls: undefined });
+  if (socket_fast_path !== undefined) for (const each of [main, local]) each?.useSocketFastPath(socket_fast_path);
+  if (!has_second) return { main, local, second: undefined };
   const second = new Listener({
     ...common,
     // Limits of its own, so that probes get through when the main listener is full.
@@ -251,5 +255,5 @@ export function createListeners(
     handle: guards.handleHealth,
     handleContinue: guards.handleHealth,
   });
-  return { main, second };
+  return { main, local, second };
 }

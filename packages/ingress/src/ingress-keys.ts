@@ -10,6 +10,7 @@
  */
 import { configValue, formatDuration, formatRate, formatSize, key } from '@ron/config';
 import type { Config, Key } from '@ron/config';
+import { SOCKET_PATH_BYTES_MAX } from '@ron/proto';
 import { parseBind } from './listen/bind.ts';
 import { compileProxies } from './guards/client-ip.ts';
 import { INGRESS_DEFAULTS, limitRows, LIMITS, reserveExpected } from './limits.ts';
@@ -73,6 +74,21 @@ function secondsKey(row: LimitRow, value: number | undefined): Key<number | unde
 
 const BIND_KEYS = {
   'server.bind': key.text({ ...ADDRESS, default: INGRESS_DEFAULTS.bind, doc: 'Address of the listener.' }),
+  'server.socket': key.optional(
+    key.text({
+      pattern: /^\/.+/,
+      expects: 'an absolute path',
+      length_max: 256,
+      doc: 'Path of a Unix socket with the same routes, for callers on this machine. Its directory must have mode 0700.',
+    }),
+  ),
+  'server.listen_fd': key.optional(
+    key.integer({
+      min: 3,
+      max: 1024,
+      doc: 'Inherited file descriptor of a socket that is bound to server.bind. Set by `ron up`, which keeps the port across restarts.',
+    }),
+  ),
   metrics_addr: key.optional(
     key.text({ ...ADDRESS, doc: 'Address of a second listener for health, metrics and version.' }),
   ),
@@ -107,6 +123,13 @@ export function checkIngressKeys(
   report: (key: CheckedKey, expected: string) => void,
 ): void {
   if (!isUsable(() => parseBind(config.server.bind))) report('server.bind', BIND_EXPECTED);
+  const { listen_fd, socket } = config.server;
+  if (socket !== undefined && Buffer.byteLength(socket) > SOCKET_PATH_BYTES_MAX) {
+    report('server.socket', `a path of at most ${SOCKET_PATH_BYTES_MAX} bytes`);
+  }
+  if (listen_fd !== undefined && config.server.bind.startsWith('unix:')) {
+    report('server.listen_fd', 'nothing, because server.bind is a Unix socket');
+  }
   const { metrics_addr } = config;
   if (metrics_addr !== undefined && !isUsable(() => parseBind(metrics_addr))) report('metrics_addr', BIND_EXPECTED);
   if (!isUsable(() => compileProxies(config.server.trusted_proxies))) {
@@ -142,6 +165,8 @@ export function ingressConfigOf(
   const { server, tls } = config;
   return {
     bind: server.bind,
+    socket: server.socket,
+    listen_fd: server.listen_fd,
     metrics_addr: config.metrics_addr,
     ...limitsOf(config),
     trusted_proxies: server.trusted_proxies,

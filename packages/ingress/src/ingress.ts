@@ -14,7 +14,7 @@ import type { Admission } from '@ron/kernel';
 import { createCore, createListeners, createRequestPath } from './assembly.ts';
 import type { IngressInit } from './ingress-init.ts';
 import { ingressConfig } from './limits.ts';
-import { guardOpenReads, parseBind } from './listen/bind.ts';
+import { guardOpenReads, mainTarget, parseBind } from './listen/bind.ts';
 import { Drain } from './listen/drain.ts';
 import type { StartingListener } from './listen/starting-listener.ts';
 import { readTls, reloadTls } from './listen/tls.ts';
@@ -28,6 +28,8 @@ export interface Ingress extends AsyncDisposable {
   readonly draining: boolean;
   /** The URL of the main listener. Throws before `listen`. */
   readonly url: string;
+  /** The URL of the Unix socket, `unix:PATH`. */
+  readonly socket_url: string | undefined;
   readonly metrics_url: string | undefined;
   /** `from`: the listener that answered probes at the same addresses; its listening sockets are taken over. */
   listen(from?: StartingListener): Promise<string>;
@@ -43,7 +45,7 @@ export interface Ingress extends AsyncDisposable {
 
 export async function createIngress(init: IngressInit): Promise<Ingress> {
   const config = ingressConfig(init.config);
-  const target = parseBind(config.bind);
+  const target = mainTarget(config);
   const metrics_target = config.metrics_addr === undefined ? undefined : parseBind(config.metrics_addr);
   guardOpenReads(target, openReads(init.routes), config.open_beyond_loopback);
   const tls = config.tls === undefined ? undefined : await readTls(config.tls);
@@ -51,10 +53,10 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
   const core = createCore(init, config, tls !== undefined);
   const gate = core.readiness.gate('draining', { kind: 'hard' });
   const requests = createRequestPath(init, core, target, metrics_target);
-  const { main, second } = createListeners(core, requests, tls, metrics_target !== undefined);
+  const { main, local, second } = createListeners(core, requests, tls, metrics_target !== undefined);
   const { closing, draining, responder, sweeper } = core;
   const drain = new Drain({
-    listeners: second === undefined ? [main] : [main, second],
+    listeners: [main, local, second].filter((listener) => listener !== undefined),
     sweeper,
     responder,
     gate,
@@ -76,6 +78,9 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     get url() {
       return main.url;
     },
+    get socket_url() {
+      return local?.url;
+    },
     get metrics_url() {
       return second?.url;
     },
@@ -83,7 +88,9 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
       if (second !== undefined && metrics_target !== undefined) {
         await second.listen(metrics_target, from?.release('metrics_addr'));
       }
-      return main.listen(target, from?.release('bind'));
+      const url = await main.listen(target, from?.release('bind'));
+      if (config.socket !== undefined) await local?.listen({ kind: 'unix', path: config.socket });
+      return url;
     },
     beginDrain: () => drain.begin(),
     drained: (signal) => drain.drained(signal),

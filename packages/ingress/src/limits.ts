@@ -164,6 +164,10 @@ export interface TlsFiles {
 export interface IngressConfig extends IngressLimits {
   /** `host:port`, `[v6]:port`, or `unix:/path/to/socket`. Port 0 picks a free one. Default `127.0.0.1:0`. */
   readonly bind: string;
+  /** A Unix socket with the same routes and limits, in a directory of mode 0700. Default none. */
+  readonly socket: string | undefined;
+  /** An inherited socket that is bound to `bind`: the parent keeps it across restarts. Default none: binds itself. */
+  readonly listen_fd: number | undefined;
   /** A second listener for health, metrics and version only, so that a full main listener cannot hide them. */
   readonly metrics_addr: string | undefined;
   /** Addresses or CIDR ranges whose forwarding headers are trusted. Default none. */
@@ -181,6 +185,8 @@ export const limitRows = (): [LimitName, LimitRow][] => Object.entries(LIMITS) a
 
 export const INGRESS_DEFAULTS: IngressConfig = Object.freeze({
   bind: '127.0.0.1:0',
+  socket: undefined,
+  listen_fd: undefined,
   metrics_addr: undefined,
   trusted_proxies: [],
   hosts: [],

@@ -4,5 +4,6 @@ export * from './kms.ts';
 export * from './known-volumes.ts';
 export * from './passport.ts';
 export * from './scopes.ts';
+export * from './secret-variables.ts';
 export * from './services.ts';
 export * from './storage.ts';

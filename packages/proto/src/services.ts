@@ -31,3 +31,6 @@ export function isService(name: unknown): name is Service {
 export function defaultPort(service: Service, base_port: number = BASE_PORT_DEFAULT): number {
   return base_port + PORT_OFFSET[service];
 }
+
+/** The longest path of a Unix socket: `sun_path` of Linux without its terminator. */
+export const SOCKET_PATH_BYTES_MAX = 107;

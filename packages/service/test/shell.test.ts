@@ -106,7 +106,7 @@ test('a start that fails closes the resources that it opened and frees its port'
 test('a service with passport and without the task that polls it does not start', async () => {
   const { revocation_watch: _, ...tasks } = smallest.concurrency.tasks;
   const silent = { ...smallest, concurrency: { ...smallest.concurrency, tasks } } as unknown as typeof smallest;
-  const config = configOf(['--auth.passport_url=http://127.0.0.1:1']);
+  const config = configOf(['--auth.passport_url=unix:/nonexistent/passport.sock']);
   const log = createLog({ service: 'index', level: 'fatal', sink: { write: () => undefined } });
   const init = { config, metrics: new Metrics('index'), log, env: {} };
   await assert.rejects(startService(silent, init), /auth\.passport_url declares revocation_watch/);

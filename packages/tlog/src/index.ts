@@ -12,4 +12,5 @@ export { dirSource, urlSource, type TileSource, type UrlSourceInit } from './til
 export * from './tiles/tiles.ts';
 export * from './tree/tree.ts';
 export * from './verify/verify.ts';
+export * from './witness/cosigner.ts';
 export * from './witness/witness.ts';

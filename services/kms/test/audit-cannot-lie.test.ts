@@ -72,12 +72,14 @@ test('every operation has an entry with actor, operation and result, and no secr
   assert.deepEqual(Object.keys(entry), [
     'actor',
     'alg',
+    'chain',
     'input_hash',
     'kid',
     'op',
     'op_id',
     'purpose',
     'result',
+    'subject',
     'tenant',
     'time_ms',
   ]);
@@ -171,12 +173,14 @@ test('a signature with its proof; later proofs; tiles over HTTP; a full audit fr
   const { vkeys, origin } = (await kms.get('/audit/keys')).json;
   assert.equal(vkeys.length, 2);
   const headers = await kms.allow({ scopes: ['kms:read'] });
-  await using source = urlSource(`${kms.url}/v1/kms/audit`, { headers });
+  await using source = urlSource(`${kms.url}/v1/kms/audit`, {
+    send: (url, within) => fetch(url, { headers: { ...headers }, signal: within, redirect: 'error' }),
+  });
   const audit = await verifyLog(source, vkeys, { signal: NEVER, origin });
   assert.ok(audit.ok, JSON.stringify(audit));
   assert.equal(audit.checkpoint.size, 2 + done.length);
   const tile = await kms.get('/audit/tile/0/000');
-  assert.match(tile.headers['cache-control'] ?? '', /immutable/);
+  assert.equal(tile.headers['cache-control'], 'private, no-store');
   for (const bad of [
     '/audit/tile/0/../../index',
     '/audit/tile/0/%2e%2e/x',
@@ -228,7 +232,7 @@ test('strict: no operation runs without an entry', async () => {
   await eventually('it signs again', async () => (await sign(kms, kid)).status === 200);
 });
 
-test('a full disk at the start: kms verifies and signs, is not ready, and the log records it later', async () => {
+test('a full disk at the start: kms verifies, signs nothing without an entry, is not ready, and the log records it later', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   let kid: string;
@@ -240,8 +244,9 @@ test('a full disk at the start: kms verifies and signs, is not ready, and the lo
   const disk = await FaultyStore.open(dir);
   disk.fail('meta', 'ENOSPC');
   await using kms = await startService({ dir, store: disk });
-  const signed = await sign(kms, kid);
-  assert.deepEqual([signed.status, signed.json.log_index], [200, undefined], signed.text);
+  const refused = await sign(kms, kid);
+  assertRefusal(refused, 503, 'degraded_audit');
+  assert.ok(Number(refused.headers['retry-after']) > 0);
   assert.equal((await kms.send('GET', '/readyz')).status, 503);
   disk.mend();
   await eventually('it is ready again', async () => (await kms.send('GET', '/readyz')).status === 200);
@@ -263,4 +268,41 @@ test('a late checkpoint makes the service not ready and is counted', async () =>
     await eventually(`${counter} counts it`, async () => (await kms.metric(counter)) > 0);
   disk.mend();
   await eventually('it is ready again', async () => (await kms.send('GET', '/readyz')).status === 200);
+});
+
+test('a capability for one tenant or one key reads the proofs of its own entries, and learns nothing of others', async () => {
+  await using kms = await startService();
+  const [mine, other] = [await kms.create('ed25519', { tenant: 'zoo' }), await kms.create('ed25519')];
+  const own = (await sign(kms, mine, { wait: 'checkpoint' })).json.log_index as number;
+  const foreign = (await sign(kms, other, { wait: 'checkpoint' })).json.log_index as number;
+  const zoo = await kms.allow({ scopes: ['kms:read'], caveats: ['tenant = zoo'] });
+  const proven = await kms.get(`/audit/proof/${own}`, zoo);
+  assert.equal(proven.status, 200, proven.text);
+  assert.deepEqual(
+    [assertProven(proven.json)['tenant'], proven.headers['cache-control']],
+    ['zoo', 'private, no-store'],
+  );
+  const hidden = await kms.get(`/audit/proof/${foreign}`, zoo);
+  const absent = await kms.get('/audit/proof/99999', zoo);
+  for (const reply of [hidden, absent]) assertRefusal(reply, 404, 'not_found');
+  const told = (text: string): string => text.replaceAll(/\d+/g, 'N');
+  assert.equal(told(hidden.json.detail), told(absent.json.detail), 'the answers do not differ');
+  const key = await kms.allow({ scopes: ['kms:read'], caveats: [`name ^= ${mine}`] });
+  assert.equal((await kms.get(`/audit/proof/${own}`, key)).status, 200);
+  assertRefusal(await kms.get(`/audit/proof/${foreign}`, key), 404, 'not_found');
+  for (const resource of ['/audit/tile/entries/000.p/1', '/audit/checkpoint'])
+    assertRefusal(await kms.get(resource, zoo), 403, 'forbidden');
+});
+
+test('caches keep a public log only', async () => {
+  for (const isPublic of [true, false]) {
+    await using kms = await startService({ flags: [`--audit.public=${isPublic}`] });
+    await sign(kms, await kms.create('ed25519'), { wait: 'checkpoint' });
+    const size = kms.kms.vault.log!.checkpoint!.size;
+    for (const resource of [`tile/entries/000.p/${size}`, 'checkpoint', 'keys', 'proof/0']) {
+      const reply = await kms.get(`/audit/${resource}`);
+      const expected = isPublic ? /immutable|no-cache/ : /^private, no-store$/;
+      assert.match(String(reply.headers['cache-control']), expected, resource);
+    }
+  }
 });

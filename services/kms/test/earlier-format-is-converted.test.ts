@@ -68,6 +68,12 @@ async function assertConverted(kms: TestKms, dir: string, expected: Expected): P
   assert.equal(ops.length, 5);
   assert.ok(ops.some((op) => op.includes(JSON.stringify(expected.first))));
   assert.deepEqual([store.count('op_times'), store.count('made')], [5, 0]);
+  const root = JSON.parse(Buffer.from(store.get('meta', 'audience_root')!).toString()) as { versions: object[] };
+  assert.deepEqual(
+    [root.versions.length, store.count('keys'), store.count('versions')],
+    [1, 4, 7],
+    'the root is no key',
+  );
   const names = await readdir(dir);
   assert.deepEqual(
     names.filter((each) => EARLIER.includes(each) || each.includes('vault')),

@@ -25,7 +25,7 @@ async function used(dir: string): Promise<{ kid: string; sigs: unknown }> {
   return { kid, sigs };
 }
 
-/** Asserts that kms runs and verifies, states why it is not ready, and signs nothing. */
+/** Asserts that kms runs and verifies, is not ready for signing, states why, and signs nothing. */
 async function assertRefusesToSign(
   dir: string,
   { kid, sigs }: { kid: string; sigs: unknown },
@@ -35,9 +35,11 @@ async function assertRefusesToSign(
   const refused = await sign(kms, kid);
   assertRefusal(refused, 503, 'audit_integrity');
   assert.match(refused.json.detail, why);
-  const ready = await kms.send('GET', '/readyz');
+  const ready = await kms.send('GET', '/readyz?lane=sign');
   assert.equal(ready.status, 503);
   assert.match(ready.json.detail, why);
+  assert.match(ready.json.detail, /ron audit accept/, 'it names the command');
+  assert.equal((await kms.send('GET', '/readyz')).status, 200, 'other work continues');
   assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs })).json.ok, 'verification continues');
   assert.ok((await kms.metric('kms_audit_integrity_failed_total')) > 0);
 }
@@ -176,10 +178,10 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
     await using kms = await startService({ dir, flags });
     assert.equal((await kms.send('GET', '/version')).json.rollback_protection, 'witness');
     for (let at = 0; at < 5; at++) await sign(kms, kid);
-    const { size = 0 } = witness.latest ?? {};
+    const { size = 0 } = (await witness.latest()) ?? {};
     assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
     // A response does not wait for the witness.
-    await eventually('the witness has seen the new entries', () => witness.latest!.size > size);
+    await eventually('the witness has seen the new entries', async () => (await witness.latest())!.size > size);
     await kms.kms.drain();
   }
   await rm(dir, { recursive: true });
@@ -200,7 +202,7 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
     await using kms = await startService({ dir, flags });
     // The witness is contacted before anything is signed.
     assertRefusal(await sign(kms, kid), 503, 'audit_integrity');
-    assert.equal((await kms.send('GET', '/readyz')).status, 503);
+    assert.equal((await kms.send('GET', '/readyz?lane=sign')).status, 503);
   }
   assert.deepEqual(await everyByte(dir), restored, 'every file is unchanged');
 });
@@ -219,7 +221,7 @@ test('an invalid or silent witness stops no request, and readiness reports it', 
   assert.equal(ready.status, 200);
   assert.match(ready.text, /returned no valid size/);
   witness.override = undefined;
-  await eventually('the submission is retried', () => witness.latest !== undefined);
+  await eventually('the submission is retried', async () => (await witness.latest()) !== undefined);
   assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
 });
 

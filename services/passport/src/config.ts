@@ -7,7 +7,12 @@ import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 import { isScope } from '@ron/proto';
 
 /** Passport is the source of revocations for the other services. */
-const { 'auth.passport_url': _url, 'auth.revocations_max_age': _age, ...OWN_AUTH_KEYS } = AUTH_KEYS;
+const {
+  'auth.passport_url': _url,
+  'auth.passport_pin': _pin,
+  'auth.revocations_max_age': _age,
+  ...OWN_AUTH_KEYS
+} = AUTH_KEYS;
 
 const KEYS = {
   ...PROCESS_KEYS,
@@ -30,10 +35,10 @@ const KEYS = {
     reloadable: true,
   }),
   'passport.never_issue': key.list({
-    default: ['kms:derive', 'passport:issue', 'passport:revoke'],
+    default: ['kms:audience', 'kms:log', 'passport:issue', 'passport:revoke'],
     items_max: 64,
     expects: 'scope',
-    doc: 'Scopes that are never issued, because their holder could issue capabilities.',
+    doc: 'Scopes that are never issued: their holder could issue or revoke capabilities, or forge entries of passport.',
     reloadable: true,
   }),
   'passport.issue_deadline': key.duration({

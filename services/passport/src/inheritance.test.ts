@@ -11,6 +11,7 @@ import { memoryStore, RevocationRegistry } from './revocation-registry.ts';
 
 const numRuns = Number(process.env['RON_FUZZ_RUNS'] ?? 300);
 const START_MS = 1_700_000_000_000;
+const ISSUER = { capability_id: 'A'.repeat(22), chain: [] };
 const BODIES = ['', 'one', 'another one'] as const;
 const sha256 = (text: string): string => `sha256:${hash('sha256', text, 'hex')}`;
 
@@ -101,7 +102,8 @@ test('an issued capability never exceeds its issuer, for any issuer, issue reque
       clock.now_ms += 1e9;
       const claim = { audience: 'passport', scopes: scopesOf('passport'), ttl_ms: 7000 } as const;
       const token = attenuate((await mint(keys, claim, NEVER)).token, own);
-      const by = { caveats: inspectToken(token).texts };
+      const { capability_id, chain, texts } = inspectToken(token);
+      const by = { capability_id, chain, caveats: texts };
       let issued: string;
       try {
         issued = (await issuer.issue({ ...asked, scopes: [asked.scope] }, by, NEVER)).token;
@@ -156,13 +158,13 @@ test('the caveats of an issuer are inherited, and a scopes caveat with scopes of
   const issuer = new Issuer({ keys, registry, policy: () => policy });
   const ask = { audience: 'storage', scopes: ['storage:get'] } as const;
   const own = ['rate <= 5/s', 'ip in 10.0.0.0/8', 'bytes <= 10', `body = ${sha256('x')}`, 'tenant = acme'];
-  const { token } = await issuer.issue({ ...ask, caveats: ['tenant = acme'] }, { caveats: own }, NEVER);
+  const { token } = await issuer.issue({ ...ask, caveats: ['tenant = acme'] }, { ...ISSUER, caveats: own }, NEVER);
   assert.deepEqual(inspectToken(token).texts.slice(3).toSorted(), own.toSorted(), 'each caveat occurs once');
-  const limited = { caveats: ['scopes in passport:issue', 'scopes in passport:issue,storage:get'] };
+  const limited = { ...ISSUER, caveats: ['scopes in passport:issue', 'scopes in passport:issue,storage:get'] };
   await issuer.issue(ask, limited, NEVER);
   await assert.rejects(issuer.issue({ ...ask, scopes: ['storage:put'] }, limited, NEVER), { code: 'forbidden' });
   await assert.rejects(issuer.issue({ audience: 'kms', scopes: ['kms:sign'] }, limited, NEVER), { code: 'forbidden' });
-  const mere = { caveats: ['scopes in passport:issue'] };
+  const mere = { ...ISSUER, caveats: ['scopes in passport:issue'] };
   const verify = { audience: 'passport', scopes: ['passport:verify'] } as const;
   await assert.rejects(issuer.issue(verify, mere, NEVER), { code: 'forbidden' }, 'the issuer lacks that scope');
   for (const subject of ['root', 'owner', 'svc-storage'])

@@ -12,6 +12,9 @@ import { isScope, scopeService, type Service } from '@ron/proto';
 
 /** The part of the issuing capability that matters here. */
 export interface Issuing {
+  readonly capability_id: string;
+  /** The ids of the capabilities that it was issued from, nearest first. */
+  readonly chain: readonly string[];
   /** All its caveats, as text. */
   readonly caveats: readonly string[];
 }
@@ -23,7 +26,7 @@ export interface Inherited {
   readonly caveats: readonly string[];
 }
 
-export function inherit({ caveats }: Issuing): Inherited {
+export function inherit({ caveats }: Pick<Issuing, 'caveats'>): Inherited {
   let expires_ms_max = Number.MAX_SAFE_INTEGER;
   const handedOn: string[] = [];
   for (const text of caveats) {
@@ -36,7 +39,7 @@ export function inherit({ caveats }: Issuing): Inherited {
 }
 
 /** Throws `forbidden` for a scope that the issuer may not issue. */
-export function requireScopes(issuer: Service, scopes: readonly string[], { caveats }: Issuing): void {
+export function requireScopes(issuer: Service, scopes: readonly string[], { caveats }: Pick<Issuing, 'caveats'>): void {
   for (const text of caveats) {
     const caveat = caveatOf(text);
     if (caveat.key !== 'scopes') continue;

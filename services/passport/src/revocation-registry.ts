@@ -12,6 +12,7 @@
  */
 import {
   CAPABILITY_LIMITS,
+  floorAt,
   isNodeSubject,
   NO_REVOCATIONS,
   Revocations,
@@ -57,6 +58,10 @@ export class RevocationRegistry implements RevocationEpochs {
     return this.#revocations.floor(subject);
   }
 
+  isRevoked(capability_id: string): boolean {
+    return this.#revocations.isRevoked(capability_id);
+  }
+
   /** Throws while the revocations are unknown. */
   requireNotRolledBack(): void {
     const { problem } = this;
@@ -75,7 +80,8 @@ export class RevocationRegistry implements RevocationEpochs {
     const { version_seen } = this.#store;
     await this.#store.update((before) => {
       const tag = subject === undefined ? undefined : subjectTag(subject);
-      epoch = Math.max(sched.wall_ms(), before.all, (tag === undefined ? 0 : before.subjects[tag]) ?? 0) + 1;
+      const earlier = Math.max(before.all, (tag === undefined ? 0 : before.subjects[tag]) ?? 0);
+      epoch = Math.max(floorAt(sched.wall_ms()), earlier + 1);
       return revoked(before, tag, epoch, version_seen);
     }, signal);
     this.#publish();
@@ -96,14 +102,14 @@ function revoked(
 ): RevocationDocument {
   // At least the time, so that a document that was lost and recreated never reuses a version.
   const version = Math.max(before.version + 1, version_seen + 1, sched.wall_ms());
-  if (tag === undefined) return { version, all: epoch, subjects: {} };
+  if (tag === undefined) return { version, all: epoch, subjects: {}, ids: {} };
   const long_ago = sched.wall_ms() - CAPABILITY_LIMITS.ttl_ms_max;
   const live = Object.entries(before.subjects).filter(([, floor]) => floor > long_ago);
   const subjects = { ...Object.fromEntries(live), [tag]: epoch };
   if (Object.keys(subjects).length > SUBJECTS_MAX) {
     throw new RonError('storage_full', `${SUBJECTS_MAX} subjects are revoked: revoke all instead`);
   }
-  return { version, all: before.all, subjects };
+  return { version, all: before.all, subjects, ids: before.ids };
 }
 
 /** A document that is lost when the process exits. */

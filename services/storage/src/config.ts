@@ -2,7 +2,7 @@
 import { defineConfig, key } from '@ron/config';
 import { PROCESS_KEYS } from '@ron/service';
 import type { ConfigOf } from '@ron/config';
-import { AUTH_KEYS, checkAuthKeys } from '@ron/auth/service';
+import { AUTH_KEYS, checkAuthKeys, checkPassportKeys } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 import { areApart, DIRS_MAX, parseDataDir } from './volumes/data-dirs.ts';
 
@@ -163,6 +163,7 @@ const KEYS = {
 export const schema = defineConfig(KEYS, (config, report) => {
   checkIngressKeys(config, report);
   checkAuthKeys(config, report);
+  checkPassportKeys(config, report);
   const { storage, amnesia, data_dirs } = config;
   if (!Number.isInteger(Math.log2(storage.chunk_size))) report('storage.chunk_size', 'a power of two');
   if (data_dirs.length === 0 && !amnesia.enabled) report('data_dirs', 'a directory, unless amnesia.enabled is set');

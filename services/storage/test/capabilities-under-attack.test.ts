@@ -133,7 +133,9 @@ describe('capabilities under attack', () => {
 });
 
 test('until passport was polled, its capabilities get 503 on every path, and the service stays up', async () => {
-  await using service = await startService({ flags: ['--auth.reads=true', '--auth.passport_url=http://127.0.0.1:9'] });
+  await using service = await startService({
+    flags: ['--auth.reads=true', '--auth.passport_url=unix:/nonexistent/passport.sock'],
+  });
   const root = await service.allow({ subject: 'root' });
   const path = `/o/${addressOf(Buffer.from(BODY))}`;
   assert.equal((await service.send('PUT', path, { body: BODY, headers: root })).status, 201);

@@ -11,7 +11,7 @@ import { homeOf } from '../home.ts';
 import { withKms } from '../kms.ts';
 import { ProgressLine } from '../progress-line.ts';
 import { resolveService } from '../resolve-service.ts';
-import { explained } from '../service-client.ts';
+import { explained, senderOf } from '../service-client.ts';
 
 const options = {
   vkey: {
@@ -162,12 +162,14 @@ async function readChecked<A>(file: string, bytes_max: number, check: (text: str
 
 async function open(invocation: AuditInvocation, place: string | undefined): Promise<Opened> {
   const { values, io } = invocation;
-  if (place !== undefined && /^https?:/.test(place)) return await openUrl(invocation, place);
+  if (place !== undefined && /^https?:/.test(place)) {
+    const { origin, pathname } = new URL(place);
+    return await openUrl(invocation, origin, pathname);
+  }
   if (place !== undefined) return await openDir(place, values.vkey);
   const dir = join(homeOf(values, io).of('kms').data, 'audit');
   if (values.url === undefined && !io.env['RON_URL'] && existsSync(dir)) return await openDir(dir, values.vkey);
-  const { url } = await resolveService('kms', values, io);
-  return await openUrl(invocation, `${url}/v1/kms/audit`);
+  return await openUrl(invocation, values.url, '/v1/kms/audit');
 }
 
 async function openDir(dir: string, given: readonly string[] | undefined): Promise<Opened> {
@@ -195,15 +197,19 @@ async function storedKeys(dir: string): Promise<string[]> {
   return vkeys;
 }
 
-async function openUrl({ values, io, signal }: AuditInvocation, url: string): Promise<Opened> {
+async function openUrl(
+  { values, io, signal }: AuditInvocation,
+  url: string | undefined,
+  path: string,
+): Promise<Opened> {
   const { urlSource } = await import('@ron/tlog');
   // Like in every other command, the given URL decides whether a capability may be sent.
-  const service = { ...values, url: new URL(url).origin };
+  const service = { ...values, url };
   const resolved = await resolveService('kms', service, io);
-  const { capability } = resolved;
   const vkeys = values.vkey ?? (await withKms(service, io, signal, (client) => client.auditKeys())).vkeys;
-  const headers = capability === undefined ? {} : { authorization: `Bearer ${capability}` };
-  return { source: withAdvice(urlSource(url, { headers }), (error) => explained(error, 'kms', resolved)), vkeys };
+  const { url: base, send } = senderOf('kms', resolved);
+  const source = urlSource(new URL(path, base).href, { send, name: `${resolved.url}${path}` });
+  return { source: withAdvice(source, (error) => explained(error, 'kms', resolved)), vkeys };
 }
 
 /** A source whose errors carry advice. */

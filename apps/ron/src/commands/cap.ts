@@ -7,8 +7,8 @@ import { readCapabilities, type Capabilities } from '../capability-file.ts';
 import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, messageOf } from '../exits.ts';
 import { columns } from '../format.ts';
-import { homeOf, runningUrl } from '../home.ts';
-import { writeSecret } from '../secret-file.ts';
+import { homeOf, runningService } from '../home.ts';
+import { writeSecret } from '@ron/log/secret-file';
 import { withClient } from '../service-client.ts';
 
 const { dir, 'capability-file': capabilityFile } = CONNECTION_OPTIONS;
@@ -105,10 +105,10 @@ async function show(invocation: CapInvocation): Promise<void> {
 /** The verdict of this node's passport about a token; undefined if passport does not run or fails to answer. */
 async function verdictOf({ values, io, signal }: CapInvocation, token: string): Promise<TokenVerdict | undefined> {
   const home = homeOf(values, io);
-  const url = await runningUrl(home, 'passport');
-  if (url === undefined) return undefined;
+  const passport = await runningService(home, 'passport');
+  if (passport === undefined) return undefined;
   // The node's own capability authorizes the request; the token itself is sent to passport only.
-  const own = { ...values, url, 'capability-file': home.capability };
+  const own = { ...values, url: passport.socket_url, 'capability-file': home.capability };
   const verify = (client: PassportClient): Promise<TokenVerdict> => client.verify({ token }, signal);
   try {
     return await withClient('passport', (init) => new PassportClient(init), own, io, signal, verify);

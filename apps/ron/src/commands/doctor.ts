@@ -47,8 +47,7 @@ async function examine(home: Home, signal: AbortSignal): Promise<Finding[]> {
   if (!isRunning) return [...common, ...(await checkVolumes(home)), ...(await services.checkPorts(SERVICE_TABLE))];
   return [
     ...common,
-    ...(stated === undefined ? [services.unrecorded(home)] : []),
-    ...(await services.checkAddresses(home, expected, found)),
-    ...(await services.checkServices(expected, found, signal)),
+    ...(stated === undefined ? [services.unrecorded(home)] : services.notStarted(recorded!)),
+    ...(await services.checkServices(home, expected, found, signal)),
   ];
 }

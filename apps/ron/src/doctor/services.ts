@@ -5,23 +5,19 @@ import { createServer } from 'node:net';
 import { tryLock } from '@ron/log';
 import { sched } from '@ron/kernel/core';
 import { defaultPort } from '@ron/proto';
-import { messageOf } from '../exits.ts';
 import { humanDuration } from '../format.ts';
-import type { Home, NodeState } from '../home.ts';
+import { socketUrl, type Home, type NodeState } from '../home.ts';
 import { readinessOf } from '../readiness.ts';
-import { readSecret } from '../secret-file.ts';
 import { startOrder } from '../up/table/call-graph.ts';
 import type { ServiceEntry } from '../up/table/service-entry.ts';
 import type { Finding } from './finding.ts';
-
-const URL_BYTES_MAX = 4096;
 
 type Urls = NodeState['services'];
 
 /**
  * The running services of a node whose `node.json` is missing or damaged; undefined if none runs. A service must answer at
- * the URL in its file, and the lock of the directory must be held, because the port may belong to another node by now. The
- * lock is tried only if a service answers, so that a starting `ron up` is not disturbed.
+ * its socket, and the lock of the directory must be held. The lock is tried only if a service answers, so that a starting
+ * `ron up` is not disturbed.
  */
 export async function findRunning(
   home: Home,
@@ -31,8 +27,8 @@ export async function findRunning(
   const answering = await Promise.all(
     table.map(async ({ name }) => {
       try {
-        const url = (await readSecret(home.of(name).url, URL_BYTES_MAX))?.trim();
-        if (url !== undefined) await readinessOf(url, signal);
+        const url = socketUrl(home, name);
+        await readinessOf(url, signal);
         return [name, url] as const;
       } catch {
         return [name, undefined] as const;
@@ -59,8 +55,16 @@ export function unrecorded(home: Home): Finding {
   return { level: 'fail', what: `${home.state} is missing or damaged, but the node runs`, fix };
 }
 
+/** The services that `ron up` still tries to start. */
+export function notStarted({ services, pids }: NodeState): Finding[] {
+  const names = Object.keys(pids).filter((name) => services[name as keyof Urls] === undefined);
+  const fix = (name: string): string => `read logs/${name}.log in the directory of the node`;
+  return names.map((name) => ({ level: 'fail', what: `${name} fails to start and is restarted`, fix: fix(name) }));
+}
+
 /** Readiness of each running service, callees first: causes come before their effects. */
 export async function checkServices(
+  home: Home,
   running: readonly ServiceEntry[],
   urls: Urls,
   signal: AbortSignal,
@@ -71,7 +75,7 @@ export async function checkServices(
       const url = urls[name]!;
       const what = `${name} at ${url}`;
       try {
-        const { isReady, reasons } = await readinessOf(url, signal);
+        const { isReady, reasons } = await readinessOf(socketUrl(home, name), signal);
         if (!isReady) return { level: 'fail', what: `${what} is not ready`, fix: reasons };
         if (reasons !== '') return { level: 'warn', what: `${what} is ready, but degraded`, fix: reasons };
         return { level: 'ok', what: `${what}, ready, ${humanDuration(sched.now_ms() - began_ms)}` };
@@ -84,26 +88,6 @@ export async function checkServices(
       }
     }),
   );
-}
-
-/** Checks that the URL file of each callee names its current URL. */
-export async function checkAddresses(home: Home, running: readonly ServiceEntry[], urls: Urls): Promise<Finding[]> {
-  const callees = running.filter(({ name }) => running.some(({ calls }) => calls.some(({ to }) => to === name)));
-  const findings = await Promise.all(
-    callees.map(async ({ name }): Promise<Finding[]> => {
-      const path = home.of(name).url;
-      const fix = 'restart `ron up`, which writes the file';
-      try {
-        const found = (await readSecret(path, URL_BYTES_MAX))?.trim();
-        if (found === urls[name]) return [];
-        const states = found === undefined ? 'is missing' : `states ${found}, but ${name} runs at ${urls[name]}`;
-        return [{ level: 'fail', what: `${path} ${states}`, fix }];
-      } catch (error) {
-        return [{ level: 'fail', what: `URL of ${name}`, fix: messageOf(error) }];
-      }
-    }),
-  );
-  return findings.flat();
 }
 
 /** Checks the ports of a stopped node. */

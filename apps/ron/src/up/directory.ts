@@ -2,7 +2,7 @@
  * The directory of a node: accessible to its owner only, and locked by one `ron up` at a time.
  */
 import { constants } from 'node:fs';
-import { access, chmod, mkdtemp, rm } from 'node:fs/promises';
+import { access, chmod, lstat, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { makeDirectory, tryLock } from '@ron/log';
@@ -10,7 +10,7 @@ import { sleep } from '@ron/kernel/core';
 import { CliError, systemCode } from '../exits.ts';
 import { homeAt, homeOf, readState, type Home, type NodeState } from '../home.ts';
 import type { Io } from '../io.ts';
-import { writeSecret } from '../secret-file.ts';
+import { writeSecret } from '@ron/log/secret-file';
 
 export interface LockedHome extends AsyncDisposable {
   readonly home: Home;
@@ -29,9 +29,13 @@ export async function lockHome(
     throw new CliError('usage', `${home.dir}: the path must not contain a comma, which separates directories`);
   try {
     await makeDirectory(home.dir);
+    await requireOwn(home.dir);
     // An existing directory may be open to other users; its contents are secret.
     await chmod(home.dir, 0o700);
+    await makeDirectory(home.run);
+    await requireOwn(home.run, 0o700);
   } catch (error) {
+    if (error instanceof CliError) throw error;
     throw new CliError('no_output', `${home.dir} cannot be used (${systemCode(error) ?? String(error)})`);
   }
   const lock = tryLock(home.lock) ?? (await refuse(home, signal));
@@ -43,6 +47,18 @@ export async function lockHome(
       lock[Symbol.dispose]();
     },
   };
+}
+
+/** Another user with access to the directory could listen in place of a service. */
+async function requireOwn(dir: string, mode?: number): Promise<void> {
+  const found = await lstat(dir);
+  const user = process.geteuid?.() ?? found.uid;
+  const isOwn = found.uid === user && (mode === undefined || found.isDirectory());
+  if (isOwn && (mode === undefined || (found.mode & 0o777) === mode)) return;
+  throw new CliError(
+    'permission',
+    `${dir} must be a directory of this user${mode === undefined ? '' : ' with mode 0700'}: another user could listen there in place of a service. Remove it, or choose another directory with --dir`,
+  );
 }
 
 /** Waits briefly for the state file, which the owner of the lock writes right after taking it. */

@@ -2,39 +2,50 @@
  * The services of one node, as supervised child processes.
  *
  * Contract: a service that crashes is restarted after 100 ms to 5 s. If one crashes more than five times in a minute, the
- * node stops. If one fails its first start, the start fails with the last lines of its log. Callees are spawned before their
- * callers, without waiting for each other. `stop` drains in rounds: a service is stopped once its callers are gone. `abort`
- * stops all services at once.
+ * node stops. If one fails its first start, the start fails with the last lines of its log. A service that the others can
+ * run without (`canWaitFor`) is restarted for ever instead, unless its configuration is refused. Callees are spawned before
+ * their callers, without waiting for each other. The TCP port of a service is kept while it restarts. `stop` drains in
+ * rounds: a service is stopped once its callers are gone. `abort` stops all services at once.
  * Bound: a service has `STOP_MS_MAX` to drain, then it is killed. Cancellation: `stop` and `abort`, both idempotent.
  */
 import { Supervisor, sched, type SupervisorEvent } from '@ron/kernel';
 import type { Service } from '@ron/proto';
+import { HeldPort } from './held-port.ts';
+import type { Environment } from './environment.ts';
 import { LogFile } from './log-file.ts';
 import type { Planned } from './plan.ts';
-import { describeExit, ServiceChild, StartError } from './service-child.ts';
+import { describeExit, LISTEN_FD, ServiceChild, StartError } from './service-child.ts';
 import { drainRounds, startOrder } from './table/call-graph.ts';
+import type { ServiceEntry } from './table/service-entry.ts';
 import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 
 /** Longer than a drain: a service aborts its own after 15 s. */
 const STOP_MS_MAX = 20_000;
 const ABORT_MS = 1500;
+/** Exit code of a service whose configuration was refused. */
+export const EXIT_CONFIG = 78;
+const BIND = '--server.bind=';
 
 export interface NodeEvents {
   onReady(name: Service, url: string, pid: number, isFirst: boolean, took_ms: number): void;
   /** The service will be restarted in `restart_ms`. */
   onCrash(name: Service, why: string, restart_ms: number): void;
   onDraining(names: readonly Service[]): void;
+  /** The first start failed; the service is restarted until it succeeds. */
+  onLate?(name: Service, error: unknown, tail: string): void;
 }
 
 export interface NodeInit extends NodeEvents {
   /** Called each time a service begins to listen. If the first call rejects, the start fails. */
-  onListening?: (name: Service, url: string, isFirst: boolean) => Promise<void>;
+  onListening?: (name: Service, isFirst: boolean) => Promise<void>;
   services: readonly Planned[];
+  /** Whether the other services can run until this one starts. Default: no. */
+  canWaitFor?: (name: Service) => boolean;
   home: Home;
   /** Whether service logs go to files. */
   keepLogs: boolean;
-  env: Readonly<Record<string, string | undefined>>;
+  environmentOf: (entry: ServiceEntry) => Environment;
 }
 
 /** The cause for which the node stopped. */
@@ -50,10 +61,14 @@ interface Running {
   readonly planned: Planned;
   readonly log: LogFile;
   child: ServiceChild | undefined;
+  /** Kept from the first start until the service has stopped. */
+  held: HeldPort | undefined;
   /** Set by the first ready line; a restarted service listens at the same URL. */
   url: string | undefined;
   /** It was ready once, and `onReady` was called. */
   isReady: boolean;
+  /** Its first start failed, and the others run without it. */
+  isLate: boolean;
 }
 
 export class Node {
@@ -73,8 +88,10 @@ export class Node {
       planned,
       log: new LogFile({ path: init.keepLogs ? init.home.of(planned.entry.name).log : undefined }),
       child: undefined,
+      held: undefined,
       url: undefined,
       isReady: false,
+      isLate: false,
     }));
     const rounds = drainRounds(init.services.map(({ entry }) => entry));
     this.#rounds = rounds.map((names) => names.map((name) => this.#byName(name)));
@@ -101,7 +118,8 @@ export class Node {
   async start(): Promise<void> {
     for (const name of startOrder(this.#init.services.map(({ entry }) => entry))) {
       const running = this.#byName(name);
-      this.#supervisor.spawn(running.planned.entry.name, { criticality: 'critical' }, () => this.#run(running));
+      const restarts = this.#init.canWaitFor?.(name) === true ? { restarts_max: Infinity } : {};
+      this.#supervisor.spawn(name, { criticality: 'critical', ...restarts }, () => this.#run(running));
     }
     await this.#ready.promise;
   }
@@ -129,32 +147,41 @@ export class Node {
   async #run(running: Running): Promise<void> {
     const { entry } = running.planned;
     const began_ms = sched.now_ms();
-    const isFirst = running.url === undefined;
-    const child = new ServiceChild({
-      name: entry.name,
-      main: entry.main,
-      flags: this.#flagsOf(running),
-      env: this.#init.env,
-      log: running.log,
-    });
-    running.child = child;
+    const isFirst = running.url === undefined && !running.isLate;
+    let child: ServiceChild;
     try {
+      child = this.#spawn(running);
+      running.child = child;
       running.url = await child.ready;
     } catch (error) {
-      if (isFirst && this.#stopping === undefined) this.#fail(running, error, true);
+      if (isFirst && this.#stopping === undefined) this.#startFailed(running, error);
       throw error;
     }
-    await this.#listening(running, running.url, isFirst);
+    await this.#listening(running, isFirst);
     this.#init.onReady(entry.name, running.url, child.pid!, isFirst, sched.now_ms() - began_ms);
     running.isReady = true;
-    if (this.#running.every(({ isReady }) => isReady)) this.#ready.resolve();
+    this.#checkReady();
     const exit = await child.exited;
     if (this.#stopping === undefined) throw new Error(describeExit(exit));
   }
 
-  async #listening(running: Running, url: string, isFirst: boolean): Promise<void> {
+  #spawn(running: Running): ServiceChild {
+    const { entry, flags } = running.planned;
+    running.held ??= heldPort(flags);
+    const { held, log } = running;
+    return new ServiceChild({
+      name: entry.name,
+      main: entry.main,
+      flags: held === undefined ? flags : [...flags, `${BIND}${held.bind}`, `--server.listen_fd=${LISTEN_FD}`],
+      env: this.#init.environmentOf(entry),
+      log,
+      listen_fd: held?.fd,
+    });
+  }
+
+  async #listening(running: Running, isFirst: boolean): Promise<void> {
     try {
-      await this.#init.onListening?.(running.planned.entry.name, url, isFirst);
+      await this.#init.onListening?.(running.planned.entry.name, isFirst);
     } catch (error) {
       if (!isFirst || this.#stopping !== undefined) return;
       this.#fail(running, error, true);
@@ -162,12 +189,17 @@ export class Node {
     }
   }
 
-  /** A restarted service reuses the port that it chose first. */
-  #flagsOf({ planned, url }: Running): readonly string[] {
-    if (url === undefined) return planned.flags;
-    return planned.flags.map((flag) =>
-      /^--server\.bind=127\.0\.0\.1:0$/.test(flag) ? `--server.bind=${new URL(url).host}` : flag,
-    );
+  #startFailed(running: Running, error: unknown): void {
+    const { name } = running.planned.entry;
+    const isRefused = error instanceof StartError && error.exit.code === EXIT_CONFIG;
+    if (isRefused || this.#init.canWaitFor?.(name) !== true) return this.#fail(running, error, true);
+    running.isLate = true;
+    this.#init.onLate?.(name, error, running.log.tail);
+    this.#checkReady();
+  }
+
+  #checkReady(): void {
+    if (this.#running.every(({ isReady, isLate }) => isReady || isLate)) this.#ready.resolve();
   }
 
   #fail(running: Running, error: unknown, isStart: boolean): void {
@@ -178,7 +210,10 @@ export class Node {
 
   #onSupervisorEvent(event: SupervisorEvent): void {
     if (event.event !== 'crashed' || event.restart_ms === undefined || this.#stopping !== undefined) return;
-    const { name } = this.#byName(event.kind).planned.entry;
+    const { planned, isLate, isReady } = this.#byName(event.kind);
+    const { name } = planned.entry;
+    // Its failure was reported once.
+    if (isLate && !isReady) return;
     const { error } = event;
     const why = error instanceof StartError ? describeExit(error.exit) : messageOf(error);
     this.#init.onCrash(name, why, event.restart_ms);
@@ -195,14 +230,27 @@ export class Node {
       if (live.length === 0) continue;
       this.#init.onDraining(live.map(({ planned }) => planned.entry.name));
       await Promise.all(live.map(({ child }) => drain(child!)));
+      for (const running of live) releasePort(running);
     }
     await stopped;
+    for (const running of this.#running) releasePort(running);
     for (const { log } of this.#running) log[Symbol.dispose]();
   }
 
   #killAll(): void {
     for (const { child } of this.#running) child?.kill();
   }
+}
+
+/** The port of the service, if its address is one of the flags. */
+function heldPort(flags: readonly string[]): HeldPort | undefined {
+  const bind = flags.findLast((flag) => flag.startsWith(BIND))?.slice(BIND.length);
+  return bind === undefined ? undefined : HeldPort.bind(bind);
+}
+
+function releasePort(running: Running): void {
+  running.held?.[Symbol.dispose]();
+  running.held = undefined;
 }
 
 async function drain(child: ServiceChild): Promise<void> {

@@ -7,10 +7,11 @@
 import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { nearest } from '@ron/config/nearest';
-import { isService, SERVICES } from '@ron/proto';
+import { isService, SERVICES, SOCKET_PATH_BYTES_MAX } from '@ron/proto';
 import { parse as parseToml } from 'smol-toml';
 import type { Option } from '../command.ts';
 import { CliError, messageOf } from '../exits.ts';
+import { socketUrl, type Home } from '../home.ts';
 import { checkTable } from './table/call-graph.ts';
 import type { Place, ServiceEntry } from './table/service-entry.ts';
 
@@ -50,6 +51,8 @@ export interface Planned {
   readonly entry: ServiceEntry;
   /** The flags of its process. */
   readonly flags: readonly string[];
+  /** The text of a configuration key from the flags, the environment or the file; undefined if the service's default applies. */
+  value(key: string): string | undefined;
 }
 
 export async function plan(init: PlanInit): Promise<Planned[]> {
@@ -57,7 +60,11 @@ export async function plan(init: PlanInit): Promise<Planned[]> {
   const entries = chosen(init.table, init.only);
   const tables = init.config === undefined ? {} : await readTables(init.config);
   const sets = (init.set ?? []).map(parseSet);
-  for (const { name } of sets) requireBuilt(init.table, name, '--set');
+  for (const { name, key } of sets) {
+    requireBuilt(init.table, name, '--set');
+    if (OWN_KEYS.has(key)) throw new CliError('usage', `--set: ${key} is set by \`ron up\``);
+  }
+  checkSocketPaths(init.place.home, entries);
   const services = entries.map(({ name }) => name);
   const key_service = entries.find((entry) => entry.derives_keys === true)?.name;
   const place: Place = { ...init.place, services, key_service };
@@ -69,20 +76,42 @@ export async function plan(init: PlanInit): Promise<Planned[]> {
     const own = sets.filter(({ name }) => name === entry.name);
     const defaults = Object.entries({ ...entry.defaults(place), ...callDefaults(entry, place) }).filter(([key]) => {
       const isSet = own.some((set) => set.key === key);
-      return !isSet && !hasKey(tables[entry.name], key) && init.env[variableOf(entry.name, key)] === undefined;
+      return (
+        !isSet && valueIn(tables[entry.name], key) === undefined && init.env[variableOf(entry.name, key)] === undefined
+      );
     });
     const file = init.config === undefined ? [] : [`--config=${resolve(init.config)}`, `--config-table=${entry.name}`];
-    const flags = [...defaults, ...own.map(({ key, value }) => [key, value] as const)];
-    return { entry, flags: [...file, ...flags.map(([key, value]) => `--${key}=${value}`)] };
+    const socket = ['server.socket', place.home.of(entry.name).socket] as const;
+    const flags = [...defaults, ...own.map(({ key, value }) => [key, value] as const), socket];
+    const value = (key: string): string | undefined => {
+      const found =
+        flags.findLast(([name]) => name === key)?.[1] ??
+        init.env[variableOf(entry.name, key)] ??
+        valueIn(tables[entry.name], key);
+      return typeof found === 'string' ? found : undefined;
+    };
+    return { entry, flags: [...file, ...flags.map(([key, text]) => `--${key}=${text}`)], value };
   });
 }
 
-/** The configuration keys that name the URL file and the capability file of each callee. */
+/** The callers of a service and `ron` itself know its socket by the directory of the node. */
+const OWN_KEYS = new Set(['server.socket', 'server.listen_fd']);
+
+function checkSocketPaths(home: Home, entries: readonly ServiceEntry[]): void {
+  const over = Math.max(...entries.map(({ name }) => Buffer.byteLength(home.of(name).socket))) - SOCKET_PATH_BYTES_MAX;
+  if (over <= 0) return;
+  throw new CliError(
+    'usage',
+    `${home.dir}: the path is ${over} bytes too long for the sockets in it; choose a shorter one with --dir`,
+  );
+}
+
+/** The configuration keys that name the socket and the capability file of each callee. */
 function callDefaults({ name, calls }: ServiceEntry, { home, services }: Place): Record<string, string> {
   const defaults: Record<string, string> = {};
   for (const { to, scopes, purpose, config = {} } of calls) {
     if (!services.includes(to)) continue;
-    if (config.url !== undefined) defaults[config.url] = `file:${home.of(to).url}`;
+    if (config.url !== undefined) defaults[config.url] = socketUrl(home, to);
     if (config.capability_file !== undefined && scopes.length > 0)
       defaults[config.capability_file] = home.of(name).capabilityFor(to, purpose);
   }
@@ -138,14 +167,14 @@ async function readTables(path: string): Promise<Record<string, unknown>> {
   return tables;
 }
 
-/** Whether a table contains a dotted key, at any nesting. */
-function hasKey(table: unknown, key: string): boolean {
+/** The value of a dotted key in a table, at any nesting. */
+function valueIn(table: unknown, key: string): unknown {
   let at = table;
   for (const part of key.split('.')) {
-    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, part)) return false;
+    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, part)) return undefined;
     at = (at as Record<string, unknown>)[part];
   }
-  return true;
+  return at;
 }
 
 const variableOf = (name: string, key: string): string => `RON_${name}_${key.replaceAll('.', '_')}`.toUpperCase();

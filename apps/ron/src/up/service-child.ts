@@ -16,6 +16,8 @@ import type { LogFile } from './log-file.ts';
 const EXIT_WITH_PARENT = fileURLToPath(new URL('./exit-with-parent.ts', import.meta.url));
 /** The name that `runProcess` reads: signals after the first are then ignored, because `ron up` decides when to abort. */
 const SUPERVISED = 'RON_SUPERVISED';
+/** The file descriptor of the inherited socket in the service. */
+export const LISTEN_FD = 4;
 const LINE_CHARS_MAX = 65_536;
 const START_MS_MAX = 120_000;
 
@@ -25,6 +27,8 @@ export interface ServiceChildInit {
   flags: readonly string[];
   env: Readonly<Record<string, string | undefined>>;
   log: LogFile;
+  /** A bound socket that the service inherits as `LISTEN_FD`. */
+  listen_fd?: number | undefined;
 }
 
 export interface ChildExit {
@@ -51,12 +55,16 @@ export class ServiceChild {
 
   constructor(init: ServiceChildInit) {
     init.log.startRun();
-    this.#child = spawn(process.execPath, ['--import', EXIT_WITH_PARENT, init.main, ...init.flags], {
-      detached: true,
-      env: { ...init.env, [SUPERVISED]: '1' },
-      // The fourth is the pipe of exit-with-parent.ts. It is never written; the system closes it when `ron up` exits.
-      stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-    });
+    this.#child = spawn(
+      process.execPath,
+      ['--disable-sigusr1', '--import', EXIT_WITH_PARENT, init.main, ...init.flags],
+      {
+        detached: true,
+        env: { ...init.env, [SUPERVISED]: '1' },
+        // The fourth is the pipe of exit-with-parent.ts. It is never written; the system closes it when `ron up` exits.
+        stdio: ['ignore', 'pipe', 'pipe', 'pipe', ...(init.listen_fd === undefined ? [] : [init.listen_fd])],
+      },
+    );
     this.pid = this.#child.pid;
     // The exit of the service breaks the pipe; `exited` reports it.
     this.#child.stdio[3]!.on('error', () => undefined);

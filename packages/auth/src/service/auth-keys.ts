@@ -1,12 +1,15 @@
 /** The configuration keys of a service that checks capabilities, to be spread into its table. */
+import { isPrivate, PIN_PATTERN } from '@ron/client/node';
 import { key } from '@ron/config';
 import type { Config } from '@ron/config';
 
 const URL_TEXT = {
-  pattern: /^(?:https?:\/\/[^\s/?#]+\/?|file:.+)$/,
-  expects: 'a URL like http://127.0.0.1:7105, or file:PATH of a file that contains one',
+  pattern: /^(?:unix:\/.+|https:\/\/[^\s/?#]+\/?)$/,
+  expects: 'unix:/path of a socket, or a URL like https://kms.example:7105 with its pin; http:// is refused',
   length_max: 4096,
 };
+
+const PIN_TEXT = { pattern: PIN_PATTERN, expects: 'the SHA-256 of a public key (SPKI) in base64 or hex' };
 
 export const AUTH_KEYS = {
   'auth.key_file': key.optional(
@@ -15,6 +18,9 @@ export const AUTH_KEYS = {
     }),
   ),
   'auth.kms_url': key.optional(key.text({ ...URL_TEXT, doc: 'URL of kms, which derives the capability keys.' })),
+  'auth.kms_pin': key.optional(
+    key.text({ ...PIN_TEXT, doc: 'SHA-256 of the public key of kms (SPKI), in base64 or hex. Required for https://.' }),
+  ),
   'auth.capability_file': key.optional(key.text({ doc: 'File, mode 0600, with the capability to derive these keys.' })),
   'auth.cache_file': key.optional(
     key.text({
@@ -22,16 +28,22 @@ export const AUTH_KEYS = {
     }),
   ),
   'auth.keys_refresh': key.duration({
-    default: '1m',
+    default: '1s',
     min: '100ms',
     max: '1d',
-    doc: 'How often kms is polled for retired keys. New keys are fetched on first use.',
+    doc: 'How often kms is polled for new and retired roots of the capability keys.',
     reloadable: true,
   }),
   'auth.passport_url': key.optional(
     key.text({
       ...URL_TEXT,
       doc: 'URL of passport, which is polled for revocations. Default: none, no capability is revoked.',
+    }),
+  ),
+  'auth.passport_pin': key.optional(
+    key.text({
+      ...PIN_TEXT,
+      doc: 'SHA-256 of the public key of passport (SPKI), in base64 or hex. Required for https://.',
     }),
   ),
   'auth.revocations_max_age': key.optional(
@@ -45,14 +57,26 @@ export const AUTH_KEYS = {
 
 export type AuthConfig = Config<typeof AUTH_KEYS>['auth'];
 
+/** Checks the keys of a caller of kms. */
 export function checkAuthKeys(
-  { auth }: { readonly auth: Pick<AuthConfig, 'kms_url' | 'key_file' | 'capability_file'> },
-  report: (key: 'auth.key_file' | 'auth.capability_file', expected: string) => void,
+  { auth }: { readonly auth: Pick<AuthConfig, 'kms_url' | 'kms_pin' | 'key_file' | 'capability_file'> },
+  report: (key: 'auth.key_file' | 'auth.capability_file' | 'auth.kms_pin', expected: string) => void,
 ): void {
-  if (auth.kms_url !== undefined && auth.key_file !== undefined) {
-    report('auth.key_file', 'nothing, because auth.kms_url is set');
-  }
-  if (auth.kms_url !== undefined && auth.capability_file === undefined) {
+  if (auth.kms_url === undefined) return;
+  if (!isPrivate(auth.kms_url, auth.kms_pin)) report('auth.kms_pin', PIN_EXPECTED);
+  if (auth.key_file !== undefined) report('auth.key_file', 'nothing, because auth.kms_url is set');
+  if (auth.capability_file === undefined) {
     report('auth.capability_file', 'a file with a capability, because auth.kms_url is set');
   }
 }
+
+/** Checks the keys of a service that polls passport. */
+export function checkPassportKeys(
+  { auth }: { readonly auth: Pick<AuthConfig, 'passport_url' | 'passport_pin'> },
+  report: (key: 'auth.passport_pin', expected: string) => void,
+): void {
+  const { passport_pin, passport_url } = auth;
+  if (passport_url !== undefined && !isPrivate(passport_url, passport_pin)) report('auth.passport_pin', PIN_EXPECTED);
+}
+
+const PIN_EXPECTED = 'the hash of the public key, because the URL is https';

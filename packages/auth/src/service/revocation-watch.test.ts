@@ -7,6 +7,7 @@ const revoked = (version: number, subjects: Record<string, number>, all = 0): Re
   version,
   all,
   subjects: Object.fromEntries(Object.entries(subjects).map(([name, epoch]) => [subjectTag(name), epoch])),
+  ids: {},
 });
 
 /** A passport that answers each poll with a result of the test, and records the polls. */

@@ -15,6 +15,7 @@
  * Cancellation: the signal of `run`.
  */
 import { JsonCalls } from '@ron/client/calls';
+import { reachPrivately } from '@ron/client/node';
 import { Deadline, RonError, sched, sleep } from '@ron/kernel';
 import type { RevocationEpochs } from '../revocations/epochs.ts';
 import { type RevocationDocument, requireDocument, Revocations } from '../revocations/revocations.ts';
@@ -65,6 +66,10 @@ export class RevocationWatch implements RevocationEpochs {
       throw unknown('no answer from passport for too long: revocations may be missing');
     }
     return this.#revocations.floor(subject);
+  }
+
+  isRevoked(capability_id: string): boolean {
+    return this.#revocations.isRevoked(capability_id);
   }
 
   /** Time since the last answer of passport, or since the start. */
@@ -135,10 +140,11 @@ function unknown(message: string): RonError {
 }
 
 /** `GET /v1/passport/revocations`, a long poll that passport answers when a revocation was added. */
-export function askPassport(where: () => Promise<string>): AskRevocations {
+export function askPassport(url: string, pin?: string): AskRevocations {
+  const passport = reachPrivately(url, pin);
   const policy = { tries_max: 1, backoff_ms: () => 0 };
   return async (after, signal) => {
-    const calls = new JsonCalls('v1/passport/', { url: await where(), deadline_ms: POLL_MS, policy });
+    const calls = new JsonCalls('v1/passport/', { ...passport, deadline_ms: POLL_MS, policy });
     return await calls.get('revocations', `revocations${after === undefined ? '' : `?after=${after}`}`, signal);
   };
 }

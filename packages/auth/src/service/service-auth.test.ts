@@ -19,6 +19,9 @@ const CLAIM = { audience: 'storage', scopes: ['storage:get'], ttl_ms: 60_000, su
 
 class Root implements KeyDeriver {
   away = false;
+  state(): ReturnType<KeyDeriver['state']> {
+    return Promise.resolve({ version: 1, version_min: 1, root_id: 'r' });
+  }
   async derive(label: string): ReturnType<KeyDeriver['derive']> {
     if (this.away) throw new RonError('unreachable', 'kms is down');
     return { version: 1, version_min: 1, secret: new Uint8Array(hkdfSync('sha256', 'root', '', label, 32)) };
@@ -123,7 +126,7 @@ test('stored revocations are in force from the start, before passport answers', 
   const dir = await place(t);
   const path = join(dir, 'auth/cache');
   const cache = await SealedCache.open({ path, unlock: { kek: KEK }, signal });
-  await cache.saveRevocations({ version: 3, all: 0, subjects: { [subjectTag('root')]: 500 } }, signal);
+  await cache.saveRevocations({ version: 3, all: 0, subjects: { [subjectTag('root')]: 500 }, ids: {} }, signal);
   await cache.close();
   const config = { auth: { passport_url: 'http://127.0.0.1:9' }, amnesia: { enabled: false } };
   const service = await opened(dir, { deriver: new Root(), config, unlock: { kek: KEK } });

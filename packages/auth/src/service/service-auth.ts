@@ -8,10 +8,10 @@
  * Cancellation: the signal of the start; `close`.
  */
 import { join } from 'node:path';
-import { openUnlock, readSecretFile, type Unlock } from '@ron/custody/sealed';
+import { openUnlock, type Unlock } from '@ron/custody/sealed';
 import { Deadline, onAbort, sleep } from '@ron/kernel';
 import { type Log, type Metrics } from '@ron/telemetry';
-import { realFileSystem, type FileSystem } from '@ron/log';
+import { readSecretFile, realFileSystem, type FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
 import { DerivedKeySource, type KeyDeriver, type RunInit } from '../keys/derived-keys.ts';
 import { NOTHING_REVOKED, type RevocationEpochs } from '../revocations/epochs.ts';
@@ -127,7 +127,7 @@ export class ServiceAuth implements AsyncDisposable {
 
 export async function openServiceAuth(init: ServiceAuthInit): Promise<ServiceAuth> {
   const { audience, config, deriver, log, metrics } = init;
-  const { kms_url, passport_url, revocations_max_age } = config.auth;
+  const { kms_url, passport_pin, passport_url, revocations_max_age } = config.auth;
   const isDerived = config.auth.key_file === undefined && (deriver !== undefined || kms_url !== undefined);
   const isKept = isDerived || passport_url !== undefined || init.keepsMarks === true;
   const cache = isKept ? await openCache(init) : undefined;
@@ -139,7 +139,7 @@ export async function openServiceAuth(init: ServiceAuthInit): Promise<ServiceAut
       passport_url === undefined
         ? undefined
         : new RevocationWatch({
-            ask: askPassport(() => urlOf(passport_url)),
+            ask: askPassport(passport_url, passport_pin),
             known: cache?.revocations,
             keep: cache && ((document, signal) => cache.saveRevocations(document, signal)),
             max_age_ms: revocations_max_age,
@@ -156,10 +156,10 @@ export async function openServiceAuth(init: ServiceAuthInit): Promise<ServiceAut
 
 async function derivedKeys(init: ServiceAuthInit, cache: SealedCache | undefined): Promise<DerivedKeySource> {
   const { audience, config, log, signal } = init;
-  const { kms_url, capability_file } = config.auth;
+  const { kms_pin, kms_url, capability_file } = config.auth;
   const capability = (): Promise<string> => readSecretFile(capability_file!);
   const keys = new DerivedKeySource({
-    deriver: init.deriver ?? new KmsDeriver({ url: () => urlOf(kms_url!), capability }),
+    deriver: init.deriver ?? new KmsDeriver({ url: kms_url!, pin: kms_pin, capability }),
     cache,
     onCacheProblem: (error) => log.warn({ err: error }, 'failed to store the capability keys for the next start'),
   });
@@ -189,11 +189,6 @@ async function firstKeys(
       await sleep(START_PAUSE_MS, signal, 'first_keys');
     }
   }
-}
-
-/** A URL, or the contents of a file: the address of a service may be known only once it listens. */
-async function urlOf(text: string): Promise<string> {
-  return text.startsWith('file:') ? await readSecretFile(text.slice('file:'.length)) : text;
 }
 
 /** A file next to the data; in amnesia, memory only. */

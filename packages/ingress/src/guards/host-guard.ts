@@ -25,7 +25,8 @@ export function isLoopback(address: string): boolean {
 
 /** The accepted hosts of a listener at `address`: `configured` ones, and on loopback the loopback names; undefined = any. */
 export function hostsFor(address: string, configured: readonly string[]): readonly string[] | undefined {
-  if (!isLoopback(address)) return configured.length === 0 ? undefined : configured;
+  // The callers of the Unix socket send `localhost`, which no foreign name can be.
+  if (!isLoopback(address)) return configured.length === 0 ? undefined : [...configured, 'localhost'];
   const own = isIP(address) === 6 ? `[${address}]` : address;
   return [...new Set([...LOOPBACK_HOSTS, own, ...configured].map((host) => host.toLowerCase()))];
 }

@@ -6,16 +6,25 @@
  */
 import { isIPv6 } from 'node:net';
 import { RonError } from '@ron/kernel';
+import { SOCKET_PATH_BYTES_MAX } from '@ron/proto';
 import { isLoopback } from '../guards/host-guard.ts';
+import type { IngressConfig } from '../limits.ts';
 
 export type BindTarget =
-  | { readonly kind: 'tcp'; readonly host: string; readonly port: number; readonly loopback: boolean }
+  | {
+      readonly kind: 'tcp';
+      readonly host: string;
+      readonly port: number;
+      readonly loopback: boolean;
+      /** An inherited socket that is bound to this address. */
+      readonly fd?: number;
+    }
   | { readonly kind: 'unix'; readonly path: string };
 
 export function parseBind(text: string): BindTarget {
   if (text.startsWith('unix:')) {
     const path = text.slice(5);
-    if (path === '') throw badBind(text);
+    if (path === '' || Buffer.byteLength(path) > SOCKET_PATH_BYTES_MAX) throw badBind(text);
     return { kind: 'unix', path };
   }
   const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(text);
@@ -23,6 +32,12 @@ export function parseBind(text: string): BindTarget {
   const host = match?.[1] ?? match?.[2];
   if (host === undefined || port > 65_535 || (match![1] !== undefined && !isIPv6(host))) throw badBind(text);
   return { kind: 'tcp', host, port, loopback: isLoopback(host) };
+}
+
+/** The target of the main listener: `bind`, by its inherited socket if there is one. */
+export function mainTarget({ bind, listen_fd }: Pick<IngressConfig, 'bind' | 'listen_fd'>): BindTarget {
+  const target = parseBind(bind);
+  return target.kind === 'tcp' && listen_fd !== undefined ? { ...target, fd: listen_fd } : target;
 }
 
 /** Throws when open reads would be served to other machines and the configuration does not allow it. */
@@ -45,5 +60,8 @@ export function urlOf(host: string, port: number, tls: boolean): string {
 }
 
 function badBind(text: string): RonError {
-  return new RonError('internal', `cannot bind ${JSON.stringify(text)}: expected host:port, [v6]:port or unix:/path`);
+  return new RonError(
+    'internal',
+    `cannot bind ${JSON.stringify(text)}: expected host:port, [v6]:port or unix:/path of at most ${SOCKET_PATH_BYTES_MAX} bytes`,
+  );
 }

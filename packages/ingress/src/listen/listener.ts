@@ -20,7 +20,7 @@ import type { ConnectionOwner, Ticket } from '../connection/connection.ts';
 import { createHttpServer } from './http-server.ts';
 import type { IngressMetrics } from '../ingress-metrics.ts';
 import type { IngressConfig } from '../limits.ts';
-import { listening } from './listen.ts';
+import { listening, tcpOptions } from './listen.ts';
 import {
   answerStarted,
   keepDrainEvents,
@@ -89,7 +89,7 @@ export class Listener implements ConnectionOwner {
       await restrictSocket(target.path);
       this.#url = `unix:${target.path}`;
     } else {
-      await listening(this.server, { host: target.host, port: target.port, backlog }, from);
+      await listening(this.server, tcpOptions(target, backlog), from);
       this.#url = urlOf(target.host, (this.server.address() as AddressInfo).port, this.#init.tls !== undefined);
     }
     return this.#url;

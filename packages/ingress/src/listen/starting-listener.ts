@@ -3,8 +3,8 @@
  *
  * Contract: `/healthz` answers 200; a request that the checks refuse gets that refusal; every other request gets 503
  * `not_ready` with `Retry-After`. `ingress.listen(starting)` takes over the listening sockets, so no connection is
- * refused in between; open connections are closed. TCP addresses only: a Unix socket is not probed before the service
- * listens.
+ * refused in between; open connections are closed. TCP addresses only: a Unix socket appears when the service takes
+ * requests, so its callers fail fast and retry.
  * Bound: `CONNECTIONS_MAX` connections with one request each, whose body is not read. The header timeout is that of the
  * service.
  * Overflow: closed at once.
@@ -13,7 +13,7 @@
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { RonError } from '@ron/kernel';
-import { parseBind, type BindTarget } from './bind.ts';
+import { mainTarget, parseBind, type BindTarget } from './bind.ts';
 import { newCorrId } from '../guards/corr-id.ts';
 import { RequestChecks } from '../guards/request-checks.ts';
 import { newHeaderView, scanHeaders } from '../guards/header-scan.ts';
@@ -22,7 +22,7 @@ import { createHttpServer } from './http-server.ts';
 import { ingressConfig, type IngressConfig } from '../limits.ts';
 import { pathGuard } from '../guards/path-guard.ts';
 import { problemFor } from '../answer/problem.ts';
-import { listening } from './listen.ts';
+import { listening, tcpOptions } from './listen.ts';
 import { readTls, type TlsMaterial } from './tls.ts';
 
 const CONNECTIONS_MAX = 64;
@@ -43,8 +43,9 @@ export class StartingListener implements AsyncDisposable {
     const tls = config.tls === undefined ? undefined : await readTls(config.tls);
     const starting = new StartingListener();
     try {
-      await starting.#listen('bind', config, tls);
-      await starting.#listen('metrics_addr', config, undefined);
+      await starting.#listen('bind', mainTarget(config), config, tls);
+      if (config.metrics_addr !== undefined)
+        await starting.#listen('metrics_addr', parseBind(config.metrics_addr), config, undefined);
       return starting;
     } catch (error) {
       starting.close();
@@ -76,10 +77,12 @@ export class StartingListener implements AsyncDisposable {
     this.close();
   }
 
-  async #listen(role: ListenerRole, config: IngressConfig, tls: TlsMaterial | undefined): Promise<void> {
-    const bind = config[role];
-    if (bind === undefined) return;
-    const target: BindTarget = parseBind(bind);
+  async #listen(
+    role: ListenerRole,
+    target: BindTarget,
+    config: IngressConfig,
+    tls: TlsMaterial | undefined,
+  ): Promise<void> {
     if (target.kind === 'unix') return;
     const checks = new RequestChecks({
       scheme: tls === undefined ? 'http' : 'https',
@@ -99,7 +102,7 @@ export class StartingListener implements AsyncDisposable {
     server.on('checkExpectation', answer);
     // A client that does not send HTTP is not answered.
     server.on('clientError', (_error, socket) => socket.destroy());
-    await listening(server, { host: target.host, port: target.port, backlog: config.backlog });
+    await listening(server, tcpOptions(target, config.backlog));
     // A failed accept must not end the process.
     server.on('error', () => undefined);
     this.#servers.set(role, server);

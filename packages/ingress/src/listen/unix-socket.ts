@@ -16,10 +16,10 @@ export async function prepareSocketPath(path: string): Promise<void> {
   const directory = dirname(path);
   await makeDirectory(directory);
   const found = await lstat(directory);
-  if (!found.isDirectory() || (found.mode & 0o777) !== 0o700) {
+  if (!found.isDirectory() || (found.mode & 0o777) !== 0o700 || found.uid !== (process.geteuid?.() ?? found.uid)) {
     throw new RonError(
       'internal',
-      `${directory} must be a directory with mode 0700, so that no other user can reach the socket`,
+      `${directory} must be a directory of this user with mode 0700, so that no other user can reach the socket`,
     );
   }
   const old = await lstat(path).catch(() => undefined);

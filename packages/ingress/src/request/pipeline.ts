@@ -14,6 +14,7 @@ import type { AnswerSender } from '../answer/answer-sender.ts';
 import { Body, BufferedBody, tooLarge } from '../body/body.ts';
 import type { Gathered } from '../body/body.ts';
 import { requestBudget_ms } from './budget.ts';
+import { LOCAL_PEER } from '../connection/connection-limiter.ts';
 import type { Connection, Ticket } from '../connection/connection.ts';
 import type { Exchange } from './exchange.ts';
 import type { IngressMetrics } from '../ingress-metrics.ts';
@@ -26,6 +27,9 @@ import { validationError } from '../table/route-errors.ts';
 import type { Validate } from '../table/route-errors.ts';
 import type { RouteAnswer, Route } from '../table/routes.ts';
 import { SchemaCompiler } from '../table/schema-compiler.ts';
+
+/** For `ip` caveats, the peer of a Unix socket is this machine. */
+const LOCAL_IP = '127.0.0.1';
 
 export interface PipelineInit {
   readonly config: IngressConfig;
@@ -108,11 +112,12 @@ export class Pipeline {
   phase1(
     row: Route,
     authorization: string | undefined,
-    source_ip: string,
+    ip: string,
     facts: AccessFacts | undefined,
     body_bytes: number | undefined,
   ): AccessVerdict | Promise<AccessVerdict> {
     const { facts_later } = row;
+    const source_ip = ip === LOCAL_PEER ? LOCAL_IP : ip;
     const request = { authorization, scope: row.scope!, source_ip, facts, facts_later, body_bytes };
     return this.#init.access!.checkHeaders(request, this.#init.signal);
   }

@@ -1,5 +1,5 @@
 /** The configuration of the smallest service: the keys of every service, and one of its own. */
-import { AUTH_KEYS, checkAuthKeys } from '@ron/auth/service';
+import { AUTH_KEYS, checkAuthKeys, checkPassportKeys } from '@ron/auth/service';
 import { defineConfig, key, type ConfigOf } from '@ron/config';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 import { PROCESS_KEYS } from '@ron/service';
@@ -15,6 +15,7 @@ const KEYS = {
 export const schema = defineConfig(KEYS, (config, report) => {
   checkIngressKeys(config, report);
   checkAuthKeys(config, report);
+  checkPassportKeys(config, report);
 });
 
 export type SmallestConfig = ConfigOf<typeof schema>;

@@ -15,7 +15,7 @@ import { join } from 'node:path';
 import { assert, Mutex, orAborted, RonError } from '@ron/kernel';
 import { diskError, realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import { CheckpointFile, type SignedCheckpoint } from './checkpoint-file.ts';
-import { leafHash } from '../tree/hash.ts';
+import { HASH_BYTES, leafHash } from '../tree/hash.ts';
 import { damaged, LogFiles } from './log-files.ts';
 import { parseVkey, signCheckpoint, type NoteSigner } from '../note/note-key.ts';
 import { encodeRecords, recordBytes } from './records.ts';
@@ -57,6 +57,8 @@ export interface CheckpointRecorder {
 }
 
 export class TransparencyLog implements AsyncDisposable {
+  readonly dir: string;
+  readonly fs: FileSystem;
   readonly #init: TransparencyLogInit;
   readonly #files: LogFiles;
   readonly #checkpointFile: CheckpointFile;
@@ -75,6 +77,8 @@ export class TransparencyLog implements AsyncDisposable {
     opened: { files: LogFiles; checkpointFile: CheckpointFile; extent: Extent; lock: Disposable | undefined },
   ) {
     this.#init = init;
+    this.dir = opened.files.dir;
+    this.fs = opened.files.fs;
     this.#files = opened.files;
     this.#checkpointFile = opened.checkpointFile;
     this.#extent = opened.extent;
@@ -120,6 +124,11 @@ export class TransparencyLog implements AsyncDisposable {
   /** The number of durable entries. */
   get size(): number {
     return this.#extent.frontier.size;
+  }
+
+  /** The bytes of the entries and of their leaf hashes. */
+  get bytes(): number {
+    return this.#extent.bytes + this.size * HASH_BYTES;
   }
 
   /** The latest signed checkpoint. */

@@ -83,9 +83,17 @@ function copySource(dir: string, fs: FileSystem): TileSource {
   };
 }
 
+/** The part of a `Response` that is read. */
+export interface TileAnswer {
+  readonly status: number;
+  readonly body: (AsyncIterable<Uint8Array> & { cancel(): Promise<void> }) | null;
+}
+
 export interface UrlSourceInit {
-  /** Sent with every request, such as an `authorization`. Default none. */
-  headers?: Readonly<Record<string, string>>;
+  /** Sends one GET. It must not follow redirects if it sends a secret. Default: `fetch` without one. */
+  send?: (url: string, signal: AbortSignal) => Promise<TileAnswer>;
+  /** The server in messages. Default: its URL. */
+  name?: string;
   /** Per request. Default 30 s. */
   deadline_ms?: number;
 }
@@ -93,12 +101,12 @@ export interface UrlSourceInit {
 /** A server: `url` is the prefix before `/checkpoint` and `/tile/...`. */
 export function urlSource(url: string, init: UrlSourceInit = {}): TileSource {
   const prefix = url.replace(/\/+$/, '');
+  const { name = prefix, send = (from, signal): Promise<TileAnswer> => fetch(from, { signal, redirect: 'error' }) } =
+    init;
   const read = async (path: string, bytes_max: number, signal: AbortSignal): Promise<Uint8Array | undefined> => {
     using deadline = Deadline.after('tlog_read', init.deadline_ms ?? REQUEST_MS, { signal });
     return await deadline.run(async (until) => {
-      // Redirects are refused: the headers may contain a secret for this server only.
-      const request = { headers: { ...init.headers }, signal: until, redirect: 'error' } as const;
-      const response = await fetch(`${prefix}/${path}`, request).catch(unreachable);
+      const response = await send(`${prefix}/${path}`, until).catch(unreachable);
       if (response.status === 404) {
         await response.body?.cancel();
         return undefined;
@@ -113,7 +121,7 @@ export function urlSource(url: string, init: UrlSourceInit = {}): TileSource {
     });
   };
   return {
-    name: prefix,
+    name,
     checkpoint: (signal) => read(CHECKPOINT, NOTE_BYTES_MAX, signal),
     tile: (path, signal) => read(path, RESOURCE_BYTES_MAX, signal),
     [Symbol.asyncDispose]: () => Promise.resolve(),
@@ -121,7 +129,7 @@ export function urlSource(url: string, init: UrlSourceInit = {}): TileSource {
 }
 
 /** Reads a body of at most `bytes_max`. */
-export async function bodyOf(response: Response, bytes_max: number): Promise<Uint8Array> {
+export async function bodyOf(response: Pick<TileAnswer, 'body'>, bytes_max: number): Promise<Uint8Array> {
   const pieces: Uint8Array[] = [];
   let bytes = 0;
   for await (const piece of response.body ?? []) {

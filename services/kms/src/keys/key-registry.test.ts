@@ -22,7 +22,7 @@ const record = (tenant: string): KeyRecord => ({
   versions: [version(1)],
 });
 
-/** A store that counts its writes, and fails if it is told to. */
+/** A store that counts its writes, and fails on demand. */
 class CountedStore extends MemoryStore {
   writes = 0;
   failure: Error | undefined;

@@ -11,7 +11,8 @@ import { formatKid, tenantOf } from './kid.ts';
 import { requestHash } from '../ops/op-id.ts';
 import type { OpLedger } from '../ops/op-ledger.ts';
 import type { KeyRegistry } from './key-registry.ts';
-import { headOf, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
+import type { Deletion, KeyLifecycle } from './key-lifecycle.ts';
+import { headOf, type KeyRecord, type OpMark } from './key-record.ts';
 import type { CreateRequest, ImportRequest, KeyOperations } from './key-operations.ts';
 
 export type KeyEvent = { readonly kind: 'key'; readonly change: AuditOp; readonly kid: string };
@@ -19,6 +20,7 @@ export type KeyEvent = { readonly kind: 'key'; readonly change: AuditOp; readonl
 export interface KeyServiceInit {
   readonly registry: KeyRegistry;
   readonly work: KeyOperations;
+  readonly lifecycle: KeyLifecycle;
   readonly ledger: Pick<OpLedger, 'once'>;
   readonly auditor: Auditor;
   /** Throws while the backend must not be used. */
@@ -53,21 +55,33 @@ export class KeyService {
 
   async import(request: ImportRequest, caller: Caller): Promise<KeyRecord> {
     const kid = `${request.tenant}/raw/${request.alg}/`;
-    return await this.#change('import', kid, caller, () => this.#init.work.import(request, caller.deadline.signal));
+    return await this.#change('import', kid, caller, (signal) => this.#init.work.import(request, signal), ofHead);
   }
 
   async setMinVersion(kid: string, min_version: number, caller: Caller): Promise<KeyRecord> {
-    const { signal } = caller.deadline;
-    return await this.#change('policy', kid, caller, () => this.#init.work.setMinVersion(kid, min_version, signal));
+    const { lifecycle } = this.#init;
+    return await this.#change('policy', kid, caller, (signal) => lifecycle.setMinVersion(kid, min_version, signal));
   }
 
-  async delete(kid: string, caller: Caller): Promise<KeyVersion> {
-    return await this.#changeVersion('delete', kid, caller, () => this.#init.work.delete(kid, caller.deadline.signal));
+  async disable(kid: string, caller: Caller): Promise<KeyRecord> {
+    return await this.#change('disable', kid, caller, (signal) => this.#init.lifecycle.disable(kid, signal));
   }
 
-  async restore(kid: string, caller: Caller): Promise<KeyVersion> {
-    return await this.#changeVersion('restore', kid, caller, () =>
-      this.#init.work.restore(kid, caller.deadline.signal),
+  async enable(kid: string, caller: Caller): Promise<KeyRecord> {
+    return await this.#change('enable', kid, caller, (signal) => this.#init.lifecycle.enable(kid, signal));
+  }
+
+  async delete(kid: string, target: 'key' | 'version', caller: Caller): Promise<Deletion> {
+    const { lifecycle } = this.#init;
+    return await this.#withdraw('delete', kid, caller, (signal) =>
+      target === 'key' ? lifecycle.deleteKey(kid, signal) : lifecycle.deleteVersion(kid, signal),
+    );
+  }
+
+  async restore(kid: string, target: 'key' | 'version', caller: Caller): Promise<Deletion> {
+    const { lifecycle } = this.#init;
+    return await this.#withdraw('restore', kid, caller, (signal) =>
+      target === 'key' ? lifecycle.restoreKey(kid, signal) : lifecycle.restoreVersion(kid, signal),
     );
   }
 
@@ -104,16 +118,23 @@ export class KeyService {
     return headName(await this.#record(caller, attempt, turn, make, ofHead));
   }
 
-  async #change(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyRecord>): Promise<KeyRecord> {
-    return await this.#record(caller, { op, kid }, atOnce, work, ofHead);
+  async #change(
+    op: AuditOp,
+    kid: string,
+    caller: Caller,
+    work: (signal: AbortSignal) => Promise<KeyRecord>,
+    used: (record: KeyRecord) => Used = ofKey,
+  ): Promise<KeyRecord> {
+    return await this.#record(caller, { op, kid }, atOnce, () => work(caller.deadline.signal), used);
   }
 
-  async #changeVersion(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyVersion>): Promise<KeyVersion> {
-    const used = ({ version }: KeyVersion): Used => {
-      const { record } = this.#init.registry.index.find(kid);
-      return { kid: formatKid(record.name, version), record };
-    };
-    return await this.#record(caller, { op, kid }, atOnce, work, used);
+  async #withdraw(
+    op: AuditOp,
+    kid: string,
+    caller: Caller,
+    work: (signal: AbortSignal) => Promise<Deletion>,
+  ): Promise<Deletion> {
+    return await this.#record(caller, { op, kid }, atOnce, () => work(caller.deadline.signal), ofDeletion);
   }
 
   /** Records the operation in the audit log and publishes an event. */
@@ -136,8 +157,15 @@ export class KeyService {
 }
 
 const atOnce = <A>(work: () => Promise<A>): Promise<A> => work();
+const ofDeletion = (deletion: Deletion): Used => ({ kid: deletedName(deletion), record: deletion.record });
+const ofKey = (record: KeyRecord): Used => ({ kid: record.name, record });
 const ofHead = (record: KeyRecord): Used => ({ kid: headName(record), record });
 
 export function headName(record: KeyRecord): string {
   return formatKid(record.name, headOf(record).version);
+}
+
+/** The kid of the deleted version, or the name of the deleted key. */
+export function deletedName({ record, version }: Deletion): string {
+  return version === undefined ? record.name : formatKid(record.name, version.version);
 }

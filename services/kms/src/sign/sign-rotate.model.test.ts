@@ -22,7 +22,7 @@ const MUTANTS = [
     bug: 'the version is not checked again after signing',
     part: 'Signer',
     module: import.meta.resolve('./signer.ts'),
-    find: 'if (this.#registry.index.current(request.kid).version.version === version.version)\n        return',
+    find: 'if (this.#current(request.kid).version.version === version.version) return',
     replace: 'return',
     caught: /after the rotation to 2 was acknowledged/,
   },

@@ -37,7 +37,10 @@ async function costsOf(items: readonly SignItem[]): Promise<number[]> {
   const ledger = { once: () => Promise.reject(new Error('there is no op_id')) };
   const signing = new SigningService({ queue, signer, ledger, auditor, requireReady: () => undefined });
   using deadline = Deadline.after('sign', 60_000);
-  assert.equal((await signing.sign(items, { actor: 'test', deadline })).length, items.length);
+  assert.equal(
+    (await signing.sign(items, { actor: 'test', subject: 'test', chain: [], deadline })).length,
+    items.length,
+  );
   return costs;
 }
 

@@ -266,5 +266,8 @@ function missing(path: string): RonError {
 }
 
 export function notSound(problem: string): RonError {
-  return new RonError('audit_integrity', `kms refuses to sign: ${problem}; run \`ron audit verify\``);
+  return new RonError(
+    'audit_integrity',
+    `kms refuses to sign: ${problem}; restore the newest data, or run \`ron audit accept\``,
+  );
 }

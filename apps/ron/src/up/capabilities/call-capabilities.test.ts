@@ -10,7 +10,7 @@ import { homeAt, type Home } from '../../home.ts';
 import { plan } from '../plan.ts';
 import type { Call, ServiceEntry } from '../table/service-entry.ts';
 import { NodeCapabilities } from './node-capabilities.ts';
-import { NODE_TTL_MS } from './renewal.ts';
+import { CALL_TTL_MS } from '../table/capability-files.ts';
 
 const signal = new AbortController().signal;
 
@@ -35,7 +35,7 @@ const SIGN: Call = {
   purpose: 'sign',
   config: { url: 'kms.url', capability_file: 'kms.capability_file' },
 };
-const DERIVE: Call = { to: 'kms', scopes: ['kms:derive'], caveats: ['tenant = ron', 'label ^= audience/interop/'] };
+const DERIVE: Call = { to: 'kms', scopes: ['kms:audience'], caveats: ['label ^= audience/interop/'] };
 const READ: Call = { to: 'storage', scopes: [], config: { url: 'storage.url' } };
 
 const table = (calls: readonly Call[]): ServiceEntry[] => [
@@ -92,25 +92,27 @@ test('each call has its own file, which allows that call and nothing else', asyn
   assert.equal(await isAllowed(home, 'kms', sign, { scope: 'kms:sign', facts: { tenant: 'acme' } }), false);
 });
 
-test('the caller gets the flags for both files, the callee none; calls to stopped services are left out', async (t) => {
+test('the caller gets the flags for the socket and the file, the callee for its own socket; calls to stopped services are left out', async (t) => {
   const home = await homeOf(t);
   const rows = table([SEND, SIGN, READ]);
   const flagsOf = async (only?: string): Promise<Record<string, readonly string[]>> => {
     const planned = await plan({ place: { home, base_port: 0, amnesia: false }, table: rows, only, env: {} });
     return Object.fromEntries(planned.map(({ entry, flags }) => [entry.name, flags]));
   };
+  const socketOf = (name: string): string => `--server.socket=${join(home.dir, 'run', `${name}.sock`)}`;
   const all = await flagsOf();
   assert.deepEqual(all['interop'], [
-    `--mailbox.url=file:${join(home.dir, 'mailbox/url')}`,
+    `--mailbox.url=unix:${join(home.dir, 'run/mailbox.sock')}`,
     `--mailbox.capability_file=${join(home.dir, 'interop/mailbox.cap')}`,
-    `--kms.url=file:${join(home.dir, 'kms/url')}`,
+    `--kms.url=unix:${join(home.dir, 'run/kms.sock')}`,
     `--kms.capability_file=${join(home.dir, 'interop/kms-sign.cap')}`,
-    `--storage.url=file:${join(home.dir, 'storage/url')}`,
+    `--storage.url=unix:${join(home.dir, 'run/storage.sock')}`,
+    socketOf('interop'),
   ]);
-  assert.deepEqual(all['mailbox'], []);
+  assert.deepEqual(all['mailbox'], [socketOf('mailbox')]);
   assert.deepEqual(await flagsOf('interop,storage'), {
-    interop: [`--storage.url=file:${join(home.dir, 'storage/url')}`],
-    storage: [],
+    interop: [`--storage.url=unix:${join(home.dir, 'run/storage.sock')}`, socketOf('interop')],
+    storage: [socketOf('storage')],
   });
   await prepare(home, rows, 'interop,storage');
   assert.deepEqual(await readdir(home.of('interop').dir), ['keys']);
@@ -123,18 +125,6 @@ test('a table with a cycle starts nothing', async (t) => {
   const rows = [row('interop', [SEND]), row('mailbox', [{ to: 'interop', scopes: [] }])];
   await assert.rejects(prepare(home, rows), /interop calls mailbox calls interop: a cycle/);
   assert.deepEqual(await readdir(home.dir), []);
-});
-
-test('every listening service has a URL file, and the next start removes it', async (t) => {
-  const home = await homeOf(t);
-  const capabilities = await prepare(home, table([READ]));
-  for (const name of ['interop', 'storage'] as const) {
-    await capabilities.onListening(name, `http://127.0.0.1:1/${name}`, true, signal);
-    assert.equal(await tokenIn(home.of(name).url), `http://127.0.0.1:1/${name}`);
-    assert.equal((await stat(home.of(name).url)).mode & 0o777, 0o600);
-  }
-  await prepare(home, table([READ]), 'interop');
-  await assert.rejects(stat(home.of('storage').url), { code: 'ENOENT' });
 });
 
 test('a good file is kept; a file that differs from the table or does not verify is replaced', async (t) => {
@@ -163,7 +153,7 @@ test('a good file is kept; a file that differs from the table or does not verify
     before = after;
   }
   await using keys = await FileKeySource.open({ path: home.keys, create: false }, signal);
-  const alike = { audience: 'mailbox', scopes: SEND.scopes, caveats: SEND.caveats!, ttl_ms: NODE_TTL_MS } as const;
+  const alike = { audience: 'mailbox', scopes: SEND.scopes, caveats: SEND.caveats!, ttl_ms: CALL_TTL_MS } as const;
   const foreign = (await mint(keys, { ...alike, subject: 'svc-edge' }, signal)).token;
   for (const bad of [attenuate(before, ['bytes <= 1']), foreign, 'AAAA']) {
     await writeFile(path, `${bad}\n`, { mode: 0o600 });

@@ -1,21 +1,18 @@
 /**
- * Writes the URL files and capability files of a node's services, as the service table requires.
+ * Writes the capability files of a node's services, as the service table requires.
  *
- * Contract: the URL of each listening service is in a file, which the next start of the node removes; a caller that starts
- * earlier waits for the file. With kms, capabilities are minted once kms listens; without kms, before the start. They are
- * renewed by `renew`, and when kms or passport restarts, because kms with `--amnesia` has new keys then.
+ * Contract: with kms, capabilities are minted once kms listens; without kms, before the start. They are renewed by `renew`,
+ * and when kms or passport restarts, because kms with `--amnesia` has new keys then.
  * Bound: `PREPARE_MS` for each renewal, and `TRIES_MAX` tries during the start. Cancellation: by the signal of each call.
  */
-import { rm } from 'node:fs/promises';
 import { NOTHING_REVOKED, requireDocument, Revocations, type RevocationEpochs } from '@ron/auth';
 import { askPassport } from '@ron/auth/service';
 import { Deadline, idempotent, isRonError, jittered, retry } from '@ron/kernel';
 import { makeDirectory } from '@ron/log';
 import type { Service } from '@ron/proto';
 import { messageOf } from '../../exits.ts';
-import type { Home } from '../../home.ts';
+import { socketUrl, type Home } from '../../home.ts';
 import type { Io } from '../../io.ts';
-import { writeSecret } from '../../secret-file.ts';
 import type { Planned } from '../plan.ts';
 import type { ServiceEntry } from '../table/service-entry.ts';
 import { removeUnknownCalls } from './call-capabilities.ts';
@@ -32,7 +29,8 @@ export class NodeCapabilities {
   readonly #running: readonly ServiceEntry[];
   readonly #key_service: Service | undefined;
   readonly #revocations_service: Service | undefined;
-  readonly #urls: Partial<Record<Service, string>> = {};
+  /** The services that have listened; others have no socket yet. */
+  readonly #listening = new Set<Service>();
 
   constructor(home: Home, services: readonly Planned[], table: readonly ServiceEntry[], io: Pick<Io, 'note'>) {
     this.#home = home;
@@ -45,17 +43,15 @@ export class NodeCapabilities {
 
   /** Called before any service is started. */
   async prepare(signal: AbortSignal): Promise<void> {
-    for (const { name } of this.#table) await rm(this.#home.of(name).url, { force: true });
     await removeUnknownCalls(this.#home, this.#table);
     for (const { name } of this.#running) await makeDirectory(this.#home.of(name).dir);
     if (this.#key_service === undefined) await prepareKeys(this.#home, this.#table, this.#running, signal);
   }
 
   /** Called each time a service begins to listen. */
-  async onListening(name: Service, url: string, isFirst: boolean, signal: AbortSignal): Promise<void> {
-    this.#urls[name] = url;
+  async onListening(name: Service, isFirst: boolean, signal: AbortSignal): Promise<void> {
+    this.#listening.add(name);
     try {
-      await writeSecret(this.#home.of(name).url, `${url}\n`);
       if (this.#key_service === undefined) return;
       if (name === this.#key_service || name === this.#revocations_service) await this.#renewWithRetries(signal);
     } catch (error) {
@@ -78,20 +74,19 @@ export class NodeCapabilities {
   async renew(signal: AbortSignal): Promise<void> {
     const key_service = this.#key_service;
     if (key_service === undefined) return await renewByKeyFile(this.#home, this.#running, signal);
-    const url = this.#urls[key_service];
-    if (url === undefined) return;
+    if (!this.#listening.has(key_service)) return;
     using deadline = Deadline.after('prepare', PREPARE_MS, { signal });
     const epochs = await this.#revoked(deadline.signal);
-    const init = { home: this.#home, key_service, url, running: this.#running, epochs };
+    const init = { home: this.#home, key_service, running: this.#running, epochs };
     await renewThroughKms(init, deadline.signal);
   }
 
   async #revoked(signal: AbortSignal): Promise<RevocationEpochs> {
-    const url = this.#revocations_service && this.#urls[this.#revocations_service];
-    if (url === undefined) return NOTHING_REVOKED;
+    const passport = this.#revocations_service;
+    if (passport === undefined || !this.#listening.has(passport)) return NOTHING_REVOKED;
     try {
       const revocations = new Revocations();
-      revocations.apply(requireDocument(await askPassport(() => Promise.resolve(url))(undefined, signal)));
+      revocations.apply(requireDocument(await askPassport(socketUrl(this.#home, passport))(undefined, signal)));
       return revocations;
     } catch (error) {
       // Passport runs and reports the cause itself; the other services can start.

@@ -2,17 +2,14 @@
  * Decides when a capability of the node itself is replaced.
  *
  * Contract: a token is kept if it verifies, is not revoked, has exactly the wanted audience, subject, scopes and caveats,
- * was minted with the current key, and is valid for at least `RENEW_MS`. Otherwise a new one is minted.
+ * was minted with the current key, and is valid for at least a third of its lifetime. Otherwise a new one is minted. The
+ * capability of the owner, a person, lives for months; those of calls are renewed by the running node, and live for an hour.
  */
 import { Checker, inspectToken, mint, type Capability, type KeySource, type RevocationEpochs } from '@ron/auth';
 import { sched } from '@ron/kernel';
 import type { FactName } from '@ron/proto';
 import type { Wanted } from '../table/capability-files.ts';
 
-const DAY_MS = 24 * 3600 * 1000;
-/** The lifetime of the capabilities of a node. */
-export const NODE_TTL_MS = 90 * DAY_MS;
-const RENEW_MS = 30 * DAY_MS;
 /** The caveats that `mint` writes itself: audience, expiry, scopes. */
 const OWN_CAVEATS = 3;
 const FACTS: readonly FactName[] = ['address', 'name', 'label', 'tenant'];
@@ -31,7 +28,7 @@ export async function renewed(
 ): Promise<string> {
   if (token !== undefined && (await isGood(token, wanted, minter, signal))) return token;
   const epoch = Math.max(sched.wall_ms(), minter.epochs.floor(wanted.subject));
-  return (await mint(minter.keys, { ...wanted, ttl_ms: NODE_TTL_MS, epoch }, signal)).token;
+  return (await mint(minter.keys, { ...wanted, epoch }, signal)).token;
 }
 
 async function isGood(token: string, wanted: Wanted, { keys, epochs }: Minter, signal: AbortSignal): Promise<boolean> {
@@ -39,7 +36,7 @@ async function isGood(token: string, wanted: Wanted, { keys, epochs }: Minter, s
   const capability = inspected(token);
   if (capability === undefined || !isAsWanted(capability, wanted)) return false;
   if (capability.key_id !== (await keys.current(audience, signal)).key_id) return false;
-  if (capability.expires_ms - sched.wall_ms() <= RENEW_MS) return false;
+  if (capability.expires_ms - sched.wall_ms() <= wanted.ttl_ms / 3) return false;
   // The same key id may denote another key, if the data directory was replaced by that of another node.
   const request = {
     authorization: `Bearer ${token}`,

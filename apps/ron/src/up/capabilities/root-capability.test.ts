@@ -7,7 +7,7 @@ import type { Service } from '@ron/proto';
 import { tempDirFor } from '@ron/testkit';
 import { homeAt, type Home } from '../../home.ts';
 import type { ServiceEntry } from '../table/service-entry.ts';
-import { NODE_TTL_MS } from './renewal.ts';
+import { ROOT_TTL_MS } from '../table/capability-files.ts';
 import { prepareKeys, renewByKeyFile } from './root-capability.ts';
 
 const signal = new AbortController().signal;
@@ -85,10 +85,10 @@ test('a token is replaced if it expires soon, lacks scopes, has another key or c
     const before = installSched({ ...realSched, wall_ms: () => realSched.wall_ms() + ms });
     return () => void installSched(before);
   };
-  let restore = later(NODE_TTL_MS - 31 * DAY_MS);
+  let restore = later(ROOT_TTL_MS - 31 * DAY_MS);
   assert.equal(await replaced(), second, '31 days are left');
   restore();
-  restore = later(NODE_TTL_MS - 29 * DAY_MS);
+  restore = later(ROOT_TTL_MS - 29 * DAY_MS);
   assert.notEqual(await replaced(), second);
   restore();
 

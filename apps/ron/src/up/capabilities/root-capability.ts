@@ -11,7 +11,7 @@ import { KmsDeriver } from '@ron/auth/service';
 import type { Service } from '@ron/proto';
 import { readCapabilities, readCapabilityFile, writeCapabilities, type Capabilities } from '../../capability-file.ts';
 import { CliError } from '../../exits.ts';
-import type { Home } from '../../home.ts';
+import { socketUrl, type Home } from '../../home.ts';
 import { ownerFile, rootWanted } from '../table/capability-files.ts';
 import type { ServiceEntry } from '../table/service-entry.ts';
 import { renewCalls } from './call-capabilities.ts';
@@ -38,9 +38,8 @@ export async function renewByKeyFile(home: Home, running: readonly ServiceEntry[
 
 export interface ThroughKmsInit {
   readonly home: Home;
-  /** The service that derives the keys, and its address. */
+  /** The service that derives the keys; called at its socket. */
   readonly key_service: Service;
-  readonly url: string;
   readonly running: readonly ServiceEntry[];
   /** The known revocations. */
   readonly epochs: RevocationEpochs;
@@ -48,13 +47,15 @@ export interface ThroughKmsInit {
 
 /** With kms: creates or renews the capabilities of the owner and of the services. */
 export async function renewThroughKms(init: ThroughKmsInit, signal: AbortSignal): Promise<void> {
-  const { home, key_service, url, running, epochs } = init;
+  const { home, key_service, running, epochs } = init;
   const { path } = ownerFile(home, key_service);
   const token = await readCapabilityFile(path, key_service);
   if (token === undefined)
     throw new CliError('permission', `${key_service} did not write the owner's capability to ${path}`);
   const capability = (): Promise<string> => Promise.resolve(token);
-  await using keys = new DerivedKeySource({ deriver: new KmsDeriver({ url: () => Promise.resolve(url), capability }) });
+  await using keys = new DerivedKeySource({
+    deriver: new KmsDeriver({ url: socketUrl(home, key_service), capability }),
+  });
   await renewAll(home, running, { keys, epochs }, signal);
 }
 

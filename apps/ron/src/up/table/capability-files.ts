@@ -8,8 +8,14 @@ import { scopesOf, type Service } from '@ron/proto';
 import type { Home } from '../../home.ts';
 import type { ServiceEntry } from './service-entry.ts';
 
+const HOUR_MS = 3600 * 1000;
+/** The lifetime of the tokens in `root.cap`. */
+export const ROOT_TTL_MS = 90 * 24 * HOUR_MS;
+/** The lifetime of the capability of a call between services; a copy of the file is of no use after it. */
+export const CALL_TTL_MS = HOUR_MS;
+
 /** A capability that the node mints for itself. */
-export type Wanted = Required<Pick<MintInit, 'audience' | 'scopes' | 'subject'>> & {
+export type Wanted = Required<Pick<MintInit, 'audience' | 'scopes' | 'subject' | 'ttl_ms'>> & {
   readonly caveats: readonly string[];
 };
 
@@ -29,7 +35,7 @@ export function callFiles(home: Home, services: readonly Pick<ServiceEntry, 'nam
       .map(({ to, purpose, scopes, caveats = [] }) => ({
         what: `capability of ${name} for ${to}`,
         path: home.of(name).capabilityFor(to, purpose),
-        wanted: { audience: to, scopes, subject: serviceSubject(name), caveats },
+        wanted: { audience: to, scopes, subject: serviceSubject(name), caveats, ttl_ms: CALL_TTL_MS },
       })),
   );
 }
@@ -39,11 +45,17 @@ export function ownerFile(home: Home, key_service: Service): CapabilityFile {
   return {
     what: `capability of the owner of ${key_service}`,
     path: home.of(key_service).owner,
-    wanted: { audience: key_service, scopes: scopesOf(key_service), subject: OWNER_SUBJECT, caveats: [] },
+    wanted: {
+      audience: key_service,
+      scopes: scopesOf(key_service),
+      subject: OWNER_SUBJECT,
+      caveats: [],
+      ttl_ms: ROOT_TTL_MS,
+    },
   };
 }
 
 /** The token for a service in `root.cap`. */
 export function rootWanted(service: Service): Wanted {
-  return { audience: service, scopes: scopesOf(service), subject: ROOT_SUBJECT, caveats: [] };
+  return { audience: service, scopes: scopesOf(service), subject: ROOT_SUBJECT, caveats: [], ttl_ms: ROOT_TTL_MS };
 }

@@ -28,7 +28,8 @@ export interface Place {
  *     { to: 'mailbox', scopes: ['mailbox:send'], caveats: ['name ^= hooks.'],
  *       config: { url: 'mailbox.url', capability_file: 'mailbox.capability_file' } }
  *
- * The caller reads the URL of the callee from `<callee>/url`, and its own capability from `<caller>/<callee>.cap`.
+ * The caller gets the socket of the callee as `unix:run/<callee>.sock`, and reads its own capability from
+ * `<caller>/<callee>.cap`.
  */
 export interface Call {
   readonly to: Service;
@@ -41,12 +42,19 @@ export interface Call {
    * state no label refuse a capability with a `label` caveat, so such a call needs its own entry.
    */
   readonly purpose?: string;
-  /** The configuration keys of the caller that name the two files. */
+  /** The configuration keys of the caller that name the socket and the file. */
   readonly config?: { readonly url?: string; readonly capability_file?: string };
   /** The caller cannot start without the callee. Default false. */
   readonly isRequired?: boolean;
   /** The caller works without the callee, so this call does not order the drain. Default false. */
   readonly isBackground?: boolean;
+}
+
+/** `key` names the file itself, or, with `name`, its directory. */
+export interface SealedFileOf {
+  readonly key: string;
+  readonly name?: string;
+  readonly purpose: string;
 }
 
 export type Defaults = (place: Place) => Readonly<Record<string, string>>;
@@ -60,6 +68,10 @@ export interface ServiceEntry {
   readonly derives_keys?: boolean;
   /** It knows which capabilities are revoked. Default false. */
   readonly knows_revocations?: boolean;
+  /** It needs the secrets in the environment of `ron up`: `RON_KEK`, `RON_PIN`, those of the cloud. Default false. */
+  readonly holds_secrets?: boolean;
+  /** Its sealed files, each in a directory that a configuration key names. */
+  readonly sealed_files?: readonly SealedFileOf[];
   /** Configuration that follows from `Place`. The operator's values take precedence. */
   readonly defaults: Defaults;
   readonly schema: () => Promise<ConfigSchema<KeyTable>>;

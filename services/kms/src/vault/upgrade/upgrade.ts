@@ -10,10 +10,12 @@
  */
 import { readdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { AUDIENCE_ROOT } from '@ron/auth';
 import { SECRETS, secretRecord, type SecretRecord } from '@ron/custody';
 import { Table, type Draft, type LmdbStore } from '@ron/custody/store';
 import { NEVER } from '@ron/kernel';
 import { realFileSystem } from '@ron/log';
+import { putEarlierRoot } from '../../audience/root-store.ts';
 import { writeKey } from '../../keys/key-registry.ts';
 import { putOp } from '../../ops/op-ledger.ts';
 import { ANCHOR_KEY, ANCHORS } from '../anchor.ts';
@@ -75,11 +77,10 @@ function editsFor(store: LmdbStore, files: EarlierFiles): ((draft: Draft) => voi
       secrets.put(draft, key, secretRecord(store, key, { alg, label, spent }, bytes));
       bytes.fill(0);
     }),
-    ...files.keys.map(
-      (record) =>
-        (draft: Draft): void =>
-          writeKey(draft, undefined, record),
-    ),
+    ...files.keys.map((record) => (draft: Draft): void => {
+      if (record.name === AUDIENCE_ROOT) putEarlierRoot(draft, record);
+      else writeKey(draft, undefined, record);
+    }),
     ...files.ops.map(
       ({ id, ...done }) =>
         (draft: Draft): void =>

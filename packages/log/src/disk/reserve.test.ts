@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { realFileSystem, type DiskRoom, type FileSystem } from '@ron/log';
+import { realFileSystem, type DiskRoom, type FileSystem } from './file-system.ts';
 import { Reserve } from './reserve.ts';
 
 const MIB = 1024 * 1024;

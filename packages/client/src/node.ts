@@ -1,0 +1,2 @@
+export * from './node-fetch.ts';
+export * from './reach.ts';
