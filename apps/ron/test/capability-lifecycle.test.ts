@@ -275,8 +275,7 @@ suite('capability lifecycle', () => {
     const took_ms = performance.now() - began_ms;
     assert.ok(took_ms < REVOKED_MS_MAX, `it took ${took_ms} ms`);
     assert.equal((await node.put(fresh)).status, 201);
-    const lower = async (): Promise<number> =>
-      (await node.kms('POST', '/audience/retire', { min_version: 1 })).status;
+    const lower = async (): Promise<number> => (await node.kms('POST', '/audience/retire', { min_version: 1 })).status;
     await eventually("the owner's capability is refused too", async () => (await lower()) === 401);
     await node.listensAgain('kms');
     assert.equal(await lower(), 409, 'a retired version stays retired');

@@ -16,7 +16,8 @@ import { eventLevel, type KmsEvent } from './events.ts';
 import { openParts } from './parts.ts';
 import { rollbackFacts } from './rollback.ts';
 import { routes } from './routes.ts';
-import { notSound, type VaultStore } from './vault/vault.ts';
+import { notSound } from './vault/vault.ts';
+import type { VaultStore } from './vault/vault.ts';
 
 /** For the last entries, before the last checkpoint. */
 const APPEND_MS = 1000;
@@ -47,7 +48,8 @@ export const kms = defineService({
         audience,
         auditor: audit.auditor,
         prove: (index, caller) => audit.prove(index, caller),
-        attestation_class: vault.backend.attestation_class,
+        pruner: audit.pruner,
+        backend: vault.backend,
         attestation: () => refresher.current,
         retry: (op, deadline, attempt) => runtime.retry(op, attempt, { deadline }),
         log: vault.log,

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { AUDIENCE_TENANT } from '@ron/auth';
 import { NEVER } from '@ron/kernel';
 import { decodeCheckpoint, leafHash, parseNote, urlSource, verifyInclusion, verifyLog } from '@ron/tlog';
 import { eventually, tempDir } from '@ron/testkit';
@@ -32,12 +33,13 @@ function assertProven(proof: Proof): Record<string, unknown> {
   return JSON.parse(bytes(proof.entry_b64).toString()) as Record<string, unknown>;
 }
 
-/** Every entry, in order. */
+/** Every entry about the keys of users, in order. Kms records the root of the audience keys too. */
 async function entries(kms: TestKms): Promise<Record<string, unknown>[]> {
   const log = kms.kms.vault.log!;
-  return await Promise.all(
+  const all: Record<string, unknown>[] = await Promise.all(
     Array.from({ length: log.size }, async (_, at) => JSON.parse(Buffer.from(await log.entry(at)).toString())),
   );
+  return all.filter(({ tenant }) => tenant !== AUDIENCE_TENANT);
 }
 
 const sign = (kms: TestKms, kid: string, more: object = {}) => kms.post('/sign', { kid, payload_b3: B3, ...more });
@@ -51,8 +53,8 @@ test('every operation has an entry with actor, operation and result, and no secr
   assertRefusal(await sign(kms, kid), 409, 'conflict');
   const wrapping = await kms.create('x-wing');
   await kms.post('/datakey', { kid: wrapping });
-  await kms.post('/derive', { kid: await kms.create('hmac-sha256'), label: 'audience/storage/1' });
-  await eventually('all are in the log', () => kms.kms.vault.log!.size === 9);
+  await kms.post('/derive', { kid: await kms.create('hmac-sha256'), label: 'mine/1' });
+  await eventually('all are in the log', async () => (await entries(kms)).length === 9);
   const recorded = await entries(kms);
   assert.deepEqual(
     recorded.map(({ op, result }) => `${String(op)} ${String(result)}`),
@@ -88,7 +90,8 @@ test('every operation has an entry with actor, operation and result, and no secr
     [kid, `b3:${B3}`, 'op-7', 'acme'],
   );
   assert.match(String(entry['actor']), /^[\w.:-]+$/);
-  assert.equal(signed.log_index, 1);
+  const log = kms.kms.vault.log!;
+  assert.deepEqual(JSON.parse(Buffer.from(await log.entry(signed.log_index)).toString()), entry);
 });
 
 test('every refused or failed operation has an entry, for every cause', async () => {
@@ -117,7 +120,7 @@ test('every refused or failed operation has an entry, for every cause', async ()
     ['/wrap', { kid: wrapping, plaintext_key_b64: 'AAAA' }, zoo, 'wrap forbidden'],
     ['/unwrap', { kid: wrapping, wrapped_b64: 'AAAA' }, mine, 'unwrap validation'],
     ['/datakey', { kid: gone }, mine, 'datakey not_found'],
-    ['/derive', { kid: wrapping, label: 'audience/x' }, mine, 'derive validation'],
+    ['/derive', { kid: wrapping, label: 'mine/x' }, mine, 'derive validation'],
     ['/derive', { kid: wrapping, label: 'audience/x' }, zoo, 'derive forbidden'],
     ['/keys', key, zoo, 'create forbidden'],
     ['/keys', { ...key, op_id: 'used' }, mine, 'create conflict'],
@@ -147,7 +150,7 @@ test('every refused or failed operation has an entry, for every cause', async ()
   const away = ['sign not_ready', 'sign not_ready', 'sign not_ready', 'create not_ready'];
   const begun = ['create ok', 'sign ok', 'create ok'];
   const expected = [...begun, ...asked.map(([, , , recorded]) => recorded), ...away];
-  await eventually('all are in the log', () => kms.kms.vault.log!.size >= expected.length);
+  await eventually('all are in the log', async () => (await entries(kms)).length >= expected.length);
   const recorded = (await entries(kms)).map(({ op, result }) => `${String(op)} ${String(result)}`);
   assert.deepEqual(recorded, expected);
 });
@@ -178,7 +181,7 @@ test('a signature with its proof; later proofs; tiles over HTTP; a full audit fr
   });
   const audit = await verifyLog(source, vkeys, { signal: NEVER, origin });
   assert.ok(audit.ok, JSON.stringify(audit));
-  assert.equal(audit.checkpoint.size, 2 + done.length);
+  assert.ok(audit.checkpoint.size >= 2 + done.length);
   const tile = await kms.get('/audit/tile/0/000');
   assert.equal(tile.headers['cache-control'], 'private, no-store');
   for (const bad of [

@@ -1,8 +1,7 @@
 /**
  * The stored record of the audience root: the handles of its versions in the backend. It contains no secrets.
  *
- * Contract: the record is not a key of any user: it is in a table of its own kind, and requests about keys cannot name its
- * tenant (routes/caller.ts).
+ * Contract: the record is not a key of any user. Requests about keys cannot name its tenant (routes/caller.ts).
  */
 import { documentOf, Table, type Draft, type RecordStore } from '@ron/custody/store';
 import type { KeyRecord } from '../keys/key-record.ts';
@@ -33,7 +32,7 @@ export interface AudienceRootStore {
 const ROOTS = new Table<AudienceRoot>(META);
 const ROOT_KEY = 'audience_root';
 
-export function rootStoreIn(store: RecordStore): AudienceRootStore {
+export function openRootStore(store: RecordStore): AudienceRootStore {
   return documentOf(store, ROOTS, ROOT_KEY);
 }
 

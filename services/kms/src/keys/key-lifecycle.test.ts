@@ -5,8 +5,8 @@ import { isRonError, NEVER } from '@ron/kernel';
 import { formatKid } from './kid.ts';
 import { SecretOperations } from '../secrets/secret-operations.ts';
 import { KeyRegistry } from './key-registry.ts';
-import { storeWith } from './testing.ts';
 import { stateOf, type KeyVersion } from './key-record.ts';
+import { storeWith } from './testing.ts';
 import { KeyLifecycle } from './key-lifecycle.ts';
 import { KeyOperations } from './key-operations.ts';
 
@@ -15,7 +15,7 @@ const NOTHING = new Uint8Array(0);
 /** A key with two versions, the first of which has wrapped data. Deletions have no waiting period. */
 async function setUp(backend: MemoryBackend) {
   const store = storeWith();
-  const registry = new KeyRegistry({ store, keys_max: 100 });
+  const registry = new KeyRegistry({ store, keys_max: 1000 });
   const make = new KeyOperations(registry, backend);
   const work = new KeyLifecycle(registry, backend, () => 0);
   const secrets = new SecretOperations(registry, backend);

@@ -10,7 +10,9 @@ import type { Build } from '@ron/explorer';
 import { isRonError } from '@ron/kernel';
 import type { KeyLifecycle } from '../keys/key-lifecycle.ts';
 import type { KeyRegistry } from '../keys/key-registry.ts';
-import { ModelStore, NAME } from './model-store.ts';
+import type { KeyRecord, KeyVersion } from '../keys/key-record.ts';
+import { ModelStore } from '../keys/model-store.ts';
+import { KEYS, VERSIONS } from '../vault/tables.ts';
 import type { Signer } from './signer.ts';
 
 /** The classes under test; the mutation tests replace one of them. */
@@ -25,14 +27,26 @@ export interface SignDisableInit {
   readonly signers: number;
 }
 
+const NAME = 'acme/docs/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
 const NEVER = new AbortController().signal;
+
+const START: KeyRecord = {
+  name: NAME,
+  tenant: 'acme',
+  purpose: 'docs',
+  alg: 'ed25519',
+  verify_mode: 'or',
+  min_version: 1,
+  imported: false,
+  versions: [{ version: 1, handle: 'key 1', public: [], created_ms: 0 }],
+};
 
 export function signAgainstDisable(parts: Parts, init: SignDisableInit): Build {
   return (world) => {
-    const store = new ModelStore(world);
+    const store = new ModelStore(world, START);
     const registry = new parts.KeyRegistry({ store, keys_max: 10 });
     const destroy = async (): Promise<void> => {
-      assert.equal(store.durable.deleted, true, 'destroyed before the deletion was on disk');
+      assert.equal(store.durable<KeyRecord>(KEYS, NAME).deleted, true, 'destroyed before the deletion was on disk');
       await world.io('destroy');
     };
     const lifecycle = new parts.KeyLifecycle(registry, { destroy }, () => 0);
@@ -60,9 +74,10 @@ export function signAgainstDisable(parts: Parts, init: SignDisableInit): Build {
     }
     return {
       final: () => {
-        const key = store.durable;
-        assert.equal(key.disabled ?? key.deleted, true);
-        assert.equal(key.versions[0]!.handle, init.withdrawal === 'delete' ? undefined : 'key 1');
+        const { disabled, deleted } = store.durable<KeyRecord>(KEYS, NAME);
+        assert.equal(disabled ?? deleted, true);
+        const version = store.durable<KeyVersion>(VERSIONS, `${NAME}#000001`);
+        assert.equal(version.handle, init.withdrawal === 'delete' ? undefined : 'key 1');
       },
     };
   };

@@ -10,9 +10,10 @@ import type { Build, World } from '@ron/explorer';
 import type { Backend } from '@ron/custody';
 import { isRonError } from '@ron/kernel';
 import type { KeyRegistry } from '../keys/key-registry.ts';
-import { headOf } from '../keys/key-record.ts';
+import { KEYS } from '../vault/tables.ts';
+import { ModelStore } from '../keys/model-store.ts';
+import { headOf, type KeyRecord } from '../keys/key-record.ts';
 import type { KeyOperations } from '../keys/key-operations.ts';
-import { ModelStore, NAME } from './model-store.ts';
 import type { SignBatch, Signed, Signer } from './signer.ts';
 
 /** The classes under test; the mutation tests replace one of them. */
@@ -28,11 +29,23 @@ export interface SignRotateInit {
   readonly signers: readonly ('any version' | 'version 1')[];
 }
 
+const NAME = 'acme/docs/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
 const NEVER = new AbortController().signal;
+
+const START: KeyRecord = {
+  name: NAME,
+  tenant: 'acme',
+  purpose: 'docs',
+  alg: 'ed25519',
+  verify_mode: 'or',
+  min_version: 1,
+  imported: false,
+  versions: [{ version: 1, handle: 'key 1', public: [], created_ms: 0 }],
+};
 
 export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
   return (world) => {
-    const store = new ModelStore(world);
+    const store = new ModelStore(world, START);
     const registry = new parts.KeyRegistry({ store, keys_max: 10 });
     const operations = new parts.KeyOperations(registry, modelBackend(world));
     const signer = new parts.Signer(registry);
@@ -51,7 +64,11 @@ export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
       world.task(`signer ${at}`, async () => {
         const kid = which === 'any version' ? NAME : `${NAME}#v1`;
         try {
-          assertValid(await signer.sign({ kid, payload_b3: '0' }, batch), acknowledged, headOf(store.durable).version);
+          assertValid(
+            await signer.sign({ kid, payload_b3: '0' }, batch),
+            acknowledged,
+            store.durable<{ versions: number }>(KEYS, NAME).versions,
+          );
         } catch (error) {
           if (!isRonError(error, 'conflict')) throw error;
           assert.equal(which, 'version 1', 'only a request that names a version is refused after its rotation');
@@ -61,7 +78,7 @@ export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
     return {
       final: () => {
         assert.equal(new Set(versions).size, init.rotators, 'each rotation creates its own version');
-        assert.equal(headOf(store.durable).version, 1 + init.rotators);
+        assert.equal(store.durable<{ versions: number }>(KEYS, NAME).versions, 1 + init.rotators);
       },
     };
   };
