@@ -50,7 +50,7 @@ test('every operation has an entry with actor, operation and result, and no secr
   assertRefusal(await sign(kms, kid), 409, 'conflict');
   const wrapping = await kms.create('x-wing');
   await kms.post('/datakey', { kid: wrapping });
-  await kms.post('/derive', { kid: await kms.create('hmac-sha256'), label: 'audience/storage/1' });
+  await kms.post('/derive', { kid: await kms.create('hmac-sha256'), label: 'keys/storage/1' });
   await eventually('all are in the log', () => kms.kms.vault.log!.size === 9);
   const recorded = await entries(kms);
   assert.deepEqual(
