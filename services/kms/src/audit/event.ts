@@ -122,6 +122,15 @@ export function encodeInterruption({ from, to }: Omit<Gap, 'count'>): Buffer {
   return Buffer.from(`{"from":${from},"op":"interrupted","to":${to}}`, 'latin1');
 }
 
+/** Announces that the entries before `before` are removed. */
+export function encodePrune(
+  event: Pick<AuditEvent, 'actor' | 'subject' | 'chain' | 'time_ms'> & { before: number },
+): Buffer {
+  const { actor, before, chain, subject, time_ms } = event;
+  const text = `{"actor":"${actor}","before":${before},"chain":${namesOf(chain)},"op":"prune","subject":"${subject}","time_ms":${time_ms}}`;
+  return Buffer.from(text, 'latin1');
+}
+
 /** Combines two gaps. */
 export function mergeGaps(some: Gap | undefined, more: Gap): Gap {
   if (some === undefined) return more;
