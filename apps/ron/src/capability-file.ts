@@ -5,7 +5,7 @@
  */
 import type { Service } from '@ron/proto';
 import { CliError } from './exits.ts';
-import { readSecret, writeSecret } from './secret-file.ts';
+import { readSecret, writeSecret } from '@ron/log/secret-file';
 
 const FILE_BYTES_MAX = 65_536;
 

@@ -20,6 +20,7 @@ export const COMMANDS: Readonly<Record<string, Listed>> = {
   sign: { summary: 'sign a file with a key that never leaves kms', load: () => import('./commands/sign.ts') },
   verify: { summary: 'verify the signature of a file', load: () => import('./commands/verify.ts') },
   audit: { summary: 'verify the audit log of kms', load: () => import('./commands/audit.ts') },
+  witness: { summary: 'cosign the audit logs of other nodes', load: () => import('./commands/witness.ts') },
   cap: { summary: 'show, attenuate, issue and revoke capabilities', load: () => import('./commands/cap.ts') },
   config: { summary: 'print or check the configuration', load: () => import('./commands/config.ts') },
   doctor: { summary: 'check this machine and this node', load: () => import('./commands/doctor.ts') },

@@ -70,16 +70,19 @@ const EXIT_OF_SYSTEM_CODE: Readonly<Record<string, Exit>> = {
 
 export function exitOf(error: unknown): Exit {
   if (error instanceof CliError) return error.exit;
-  // A service reports a refused key file as `not_ready`; on the command line the user has to fix its permissions.
-  if (isRonError(error) && error.op === 'key_file') return 'permission';
+  if (isRefusedFile(error)) return 'permission';
   if (isRonError(error)) return EXIT_OF_CODE[error.code] ?? (error.retryable ? 'temporary' : 'internal');
   const code = systemCode(error);
   if (code === undefined) return 'internal';
   return EXIT_OF_SYSTEM_CODE[code] ?? 'io';
 }
 
+/** A service reports a refused secret file as `not_ready`; on the command line the user has to fix its permissions. */
+const isRefusedFile = (error: unknown): boolean => isRonError(error) && error.op === 'key_file';
+
 /** The stable identifier of any error, for `--json`. */
 export function codeOf(error: unknown): string {
+  if (isRefusedFile(error)) return 'permission';
   if (error instanceof CliError || error instanceof RonError) return error.code;
   return systemCode(error) ?? 'internal';
 }

@@ -14,7 +14,7 @@ export class Io {
   json = false;
   readonly stdout: NodeJS.WriteStream = process.stdout;
   readonly stderr: NodeJS.WriteStream = process.stderr;
-  readonly env: Readonly<Record<string, string | undefined>> = process.env;
+  readonly env: Record<string, string | undefined> = process.env;
   /** The error that ended standard output. */
   #broken: CliError | undefined;
   /** Resolves when the last write has succeeded or failed. */

@@ -37,19 +37,19 @@ test('a capability is issued, shown, narrowed, used and revoked', async (t) => {
   assert.equal((await put(narrow)).code, 77);
 
   const revoked = await ron(t, ['cap', 'revoke', 'alice', '--dir', dir]);
-  assert.match(revoked.text, /^Revoked alice's capabilities issued before 20.*\n$/, revoked.stderr);
+  assert.match(revoked.text, /^Revoked alice's capabilities issued until now\n$/, revoked.stderr);
   assert.match(await show(), /state +refused: capability was revoked\n/);
   await eventually('storage refuses it', async () => (await put()).code === 77);
   assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'mine' })).code, 0, 'the owner is not affected');
 
-  const long = await ron(t, ['cap', 'issue', '--scopes', 'kms:derive', '--audience', 'kms', '--dir', dir]);
+  const long = await ron(t, ['cap', 'issue', '--scopes', 'kms:audience', '--audience', 'kms', '--dir', dir]);
   assert.equal(long.code, 77);
-  assert.match(long.stderr, /kms:derive is not issued here/);
+  assert.match(long.stderr, /kms:audience is not issued here/);
   assert.equal((await ron(t, ['cap', 'issue', '--dir', dir])).code, 64);
   assert.equal((await ron(t, ['cap', 'issue', '--scopes', 'storage:get', '--ttl', 'soon', '--dir', dir])).code, 64);
 
   assert.equal((await ron(t, ['cap', 'revoke', '--dir', dir])).code, 64);
   assert.equal((await ron(t, ['cap', 'revoke', 'alice', '--all', '--dir', dir])).code, 64);
   const all = await ron(t, ['cap', 'revoke', '--all', '--dir', dir]);
-  assert.match(all.text, /^Revoked all capabilities issued before 20.*\n$/, all.stderr);
+  assert.match(all.text, /^Revoked all capabilities issued until now\n$/, all.stderr);
 });

@@ -58,7 +58,7 @@ class TestNode {
   static async at(dir: string): Promise<TestNode> {
     const home = homeAt(dir);
     const place = { home, base_port: 0, amnesia: false };
-    const set = ['storage.auth.keys_refresh=200ms', 'storage.log.level=debug', 'passport.log.level=debug'];
+    const set = ['storage.log.level=debug', 'passport.log.level=debug'];
     const node = new TestNode(home, await plan({ place, table: SERVICE_TABLE, set, env: {} }));
     await node.#capabilities.prepare(NEVER);
     return node;
@@ -169,7 +169,8 @@ suite('capability lifecycle', () => {
         const problem = { code: 'not_ready', status: 503, retryable: true };
         if (requests <= 3) return send(503, 'application/problem+json', JSON.stringify(problem));
         const headers = { Authorization: request.headers.authorization!, 'Content-Type': 'application/json' };
-        const answer = await fetch(`${node.url('kms')}${request.url}`, { method: 'POST', headers, body });
+        const init = request.method === 'POST' ? { method: 'POST', headers, body } : { headers };
+        const answer = await fetch(`${node.url('kms')}${request.url}`, init);
         send(answer.status, 'application/json', await answer.text());
       })();
     });
@@ -192,20 +193,26 @@ suite('capability lifecycle', () => {
     assert.notEqual(await readFile(capability, 'utf8'), old);
   });
 
-  test('a service can derive its own keys and no others', async () => {
+  test('a service can derive its own keys and no others, and cannot change their root', async () => {
     const capability = (await readFile(node.home.of('storage').capabilityFor('kms'), 'utf8')).trim();
-    const statusOf = async (label: string, kid = AUDIENCE_ROOT): Promise<number> =>
+    const statusOf = async (path: string, body?: unknown): Promise<number> =>
       (
-        await fetch(`${node.url('kms')}/v1/kms/derive`, {
-          method: 'POST',
+        await fetch(`${node.url('kms')}/v1/kms/${path}`, {
+          method: body === undefined ? 'GET' : 'POST',
           headers: { Authorization: `Bearer ${capability}`, 'Content-Type': 'application/json' },
-          body: JSON.stringify({ kid, label }),
+          ...(body !== undefined && { body: JSON.stringify(body) }),
         })
       ).status;
-    assert.equal(await statusOf('audience/storage/v1'), 200);
-    for (const label of ['audience/kms/v1', 'audience/storag', 'audience/passport/v1', 'x'])
-      assert.equal(await statusOf(label), 403);
-    assert.equal(await statusOf('audience/storage/v1', AUDIENCE_ROOT.replace('ron/', 'acme/')), 403);
+    assert.equal(await statusOf('audience/derive', { audience: 'storage' }), 200);
+    assert.equal(await statusOf('audience/derive', { audience: 'storage', version: 1 }), 200);
+    assert.equal(await statusOf('audience'), 200);
+    for (const audience of ['kms', 'passport', 'index']) {
+      assert.equal(await statusOf('audience/derive', { audience }), 403);
+      assert.equal(await statusOf('audience/derive', { audience, version: 1 }), 403);
+    }
+    assert.equal(await statusOf('audience/rotate', { version: 1 }), 403);
+    assert.equal(await statusOf('audience/retire', { min_version: 1 }), 403);
+    assert.equal(await statusOf('derive', { kid: AUDIENCE_ROOT, label: 'audience/storage/v1' }), 403);
   });
 
   test('an issued capability is accepted, and refused within two seconds of its revocation, even after a restart', async () => {
@@ -252,18 +259,26 @@ suite('capability lifecycle', () => {
     assert.equal((await passport.verify({ token: bob.token })).ok, true);
   });
 
-  test('a rotated key is accepted at its first use, and a retired key is refused', async () => {
+  test('a rotated root is accepted at its first use, and a retired root is refused within two seconds', async () => {
     const old = await node.mint();
     assert.equal((await node.put(old)).status, 201);
-    const rotated = await node.kms('POST', `/keys/${encodeURIComponent(AUDIENCE_ROOT)}/rotate`, {});
+    const rotated = await node.kms('POST', '/audience/rotate', { version: 1 });
     assert.equal(rotated.status, 200, await rotated.text());
+    assert.equal((await node.kms('POST', '/audience/rotate', { version: 1 })).status, 200, 'a retry rotates once');
     const fresh = await node.mint();
     await eventually('the new key is known', async () => (await node.put(fresh)).status === 201);
     assert.equal((await node.put(old)).status, 201, 'the previous key is still valid');
-    const retired = await node.kms('POST', `/keys/${encodeURIComponent(AUDIENCE_ROOT)}/policy`, { min_version: 2 });
+    const retired = await node.kms('POST', '/audience/retire', { min_version: 2 });
+    const began_ms = performance.now();
     assert.equal(retired.status, 200, await retired.text());
     await eventually('the old key is refused', async () => (await node.put(old)).status === 401);
+    const took_ms = performance.now() - began_ms;
+    assert.ok(took_ms < REVOKED_MS_MAX, `it took ${took_ms} ms`);
     assert.equal((await node.put(fresh)).status, 201);
+    const lower = async (): Promise<number> => (await node.kms('POST', '/audience/retire', { min_version: 1 })).status;
+    await eventually("the owner's capability is refused too", async () => (await lower()) === 401);
+    await node.listensAgain('kms');
+    assert.equal(await lower(), 409, 'a retired version stays retired');
   });
 
   test('while kms is down, storage works, restarts, and verifies with its sealed cache', async () => {

@@ -17,7 +17,6 @@ export { PlaceIndex } from './index/place-index.ts';
 export { RunIndex } from './index/run-index.ts';
 export { MEDIA_TYPE_DEFAULT, type FinishInit, type ObjectPlace, type Written } from './objects/put-object.ts';
 export * from './volume/record-types.ts';
-export { reserveBytes } from './volume/reserve.ts';
 export * from './objects/stored-object.ts';
 export * from './volume/stripe.ts';
 export { isVolumeId, legacyVolumeId, newVolumeId, readSuperblock, type Superblock } from './volume/superblock.ts';

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { CloudBackend, type CloudBackendInit } from '../src/cloud/cloud-backend.ts';
+import { installSched, realSched } from '@ron/kernel';
 import { KmsServer } from '../src/testing/index.ts';
 import { backendContract, rejectsWith } from './contract.ts';
 
@@ -65,6 +66,62 @@ describe('a cloud that is unavailable', () => {
     server.fault = 'throttled';
     await rejectsWith('busy', backend.create('aes-256-gcm', '', signal));
     assert.equal(backend.state().ok, true);
+  });
+
+  test('a key that is denied or disabled is refused alone, without calls, and works again when that is corrected', async (t) => {
+    const time = { ms: 0 };
+    const previous = installSched({ ...realSched, now_ms: () => realSched.now_ms() + time.ms });
+    t.after(() => installSched(previous));
+    await using server = await KmsServer.start();
+    await using backend = await open(server.endpoint);
+    const make = async (): Promise<string> => (await backend.create('aes-256-gcm', '', signal)).key;
+    const [bad, good] = [await make(), await make()];
+    const wrap = (key: string): Promise<Uint8Array> => backend.wrap(key, Buffer.from('plain'), Buffer.alloc(0), signal);
+    const wrapped = await wrap(bad);
+    for (const [change, message] of [
+      [{ denied: true }, /denies access: correct the key policy/],
+      [{ state: 'Disabled' }, /is disabled in AWS KMS: enable it there/],
+    ] as const) {
+      server.set(bad, change);
+      await assert.rejects(wrap(bad), { code: 'not_ready', retry_after_ms: 5000, message });
+      const asked = server.requests.length;
+      for (let call = 0; call < 20; call++) {
+        await assert.rejects(backend.unwrap(bad, wrapped, Buffer.alloc(0), signal), { code: 'not_ready', message });
+        await assert.rejects(backend.open(bad, 'aes-256-gcm', signal), { code: 'not_ready', message });
+      }
+      assert.equal(server.requests.length, asked, 'refused without a request');
+      assert.deepEqual(backend.state(), { ok: true, reason: '' });
+      await wrap(good);
+      server.set(bad, { denied: false, state: 'Enabled' });
+      time.ms += 5001;
+      await wrap(bad);
+    }
+  });
+
+  test('the class of a key says that data keys are used in process memory', async () => {
+    await using server = await KmsServer.start();
+    await using backend = await open(server.endpoint);
+    assert.equal(backend.attestationClassOf('hmac-sha256'), 'cloud:aws-kms');
+    const wrapping = 'cloud:aws-kms; the key of each envelope in process memory';
+    assert.equal(backend.attestationClassOf('aes-256-gcm'), wrapping);
+    const { evidence } = await backend.attest();
+    assert.equal(evidence['computed aes-256-gcm'], 'backend; the key of each envelope in process memory');
+  });
+
+  test('a node that may use its keys but not list keys is available', async () => {
+    await using server = await KmsServer.start();
+    server.deniesListing = true;
+    await using backend = await open(server.endpoint);
+    const { key } = await backend.create('hmac-sha256', '', signal);
+    await backend.probe(signal);
+    assert.equal((await backend.derive(key, 'label', 32, signal)).length, 32);
+    assert.equal(backend.state().ok, true);
+  });
+
+  test('an endpoint without TLS beyond loopback is refused, even in an opened network', async () => {
+    const opened = { networks: ['10.0.0.0/8', '127.0.0.0/8'] };
+    for (const endpoint of ['http://10.0.0.1', 'http://kms.example', 'http://127.0.0.1.example:80'])
+      await assert.rejects(open(endpoint, { egress: opened }), { code: 'validation', message: /must be an https URL/ });
   });
 
   test('open rejects if nothing listens at the endpoint', async () => {

@@ -1,6 +1,6 @@
 export { AddressPolicy, type Refusal } from './address/address-policy.ts';
 export type { AddressKind } from './address/classify.ts';
-export { rulesFor, type Scheme, type TargetRulesInit } from './address/target.ts';
+export { isTlsOrLoopback, rulesFor, type Scheme, type TargetRulesInit } from './address/target.ts';
 export type { Connect, Peer } from './connect/dial.ts';
 export type { Lookup } from './connect/resolve.ts';
 export type { ExtraCa, TrustInit } from './connect/trust.ts';

@@ -1,3 +1,4 @@
+export { parseBind } from './listen/bind.ts';
 export * from './bytes/byte-answer.ts';
 export * from './bytes/bytes.ts';
 export * from './bytes/conditional.ts';

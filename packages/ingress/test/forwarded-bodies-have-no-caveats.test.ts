@@ -15,7 +15,7 @@ const phase2 = {
   settle: () => undefined,
 };
 const access: AccessCheck = {
-  checkHeaders: () => ({ ok: true, capability_id: 'c', subject: 's', scopes: [], caveats: [], phase2 }),
+  checkHeaders: () => ({ ok: true, capability_id: 'c', chain: [], subject: 's', scopes: [], caveats: [], phase2 }),
 };
 const gzipped = gzipSync('x');
 

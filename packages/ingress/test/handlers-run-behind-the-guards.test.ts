@@ -71,7 +71,7 @@ test('the fast path uses the same checker, and a refusal is counted the same', a
   const access: AccessCheck = {
     checkHeaders: ({ authorization, facts }) =>
       authorization === `Bearer ${facts?.name}`
-        ? { ok: true, capability_id: 'c', subject: 's', scopes: [], caveats: [], phase2: NOTHING }
+        ? { ok: true, capability_id: 'c', chain: [], subject: 's', scopes: [], caveats: [], phase2: NOTHING }
         : { ok: false, code: 'unauthorized', reason: 'no' },
   };
   const routes = [route({ ...base, scope: 'storage:get', method: 'GET', path: '/f', handler: () => json(200, {}) })];
@@ -102,7 +102,7 @@ test('a defect in a cache, a checker or an entry costs one request, not the proc
   const access: AccessCheck = {
     checkHeaders: ({ authorization }) => {
       if (authorization === undefined) throw new TypeError('checker');
-      return { ok: true, capability_id: 'c', subject: 's', scopes: [], caveats: [], phase2: NOTHING };
+      return { ok: true, capability_id: 'c', chain: [], subject: 's', scopes: [], caveats: [], phase2: NOTHING };
     },
   };
   const lookup = (target: string): FastEntry | undefined => {
@@ -189,7 +189,7 @@ test('a request is refused if the handler does not check facts that only the bod
         },
         settle: () => (stated ? undefined : ({ ok: false, code: 'forbidden', reason: 'nothing stated' } as const)),
       };
-      return { ok: true, capability_id: 'c', subject: 's', scopes: [], caveats: [], phase2 };
+      return { ok: true, capability_id: 'c', chain: [], subject: 's', scopes: [], caveats: [], phase2 };
     },
   };
   const body = Type.Object({ tenant: Type.String() }, { additionalProperties: false });

@@ -205,7 +205,7 @@ test('a handler that does not state the facts of its capability forwards nothing
     settle: () => ({ ok: false, code: 'forbidden', reason: 'the tenant was not stated' }) as const,
   };
   const access: AccessCheck = {
-    checkHeaders: () => ({ ok: true, capability_id: 'c', subject: 's', scopes: [], caveats: [], phase2 }),
+    checkHeaders: () => ({ ok: true, capability_id: 'c', chain: [], subject: 's', scopes: [], caveats: [], phase2 }),
   };
   const base = { scope: 'x:put', lane: 'inline', body: 'forward', summary: 'For a test.' } as const;
   const row = route({

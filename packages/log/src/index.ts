@@ -5,6 +5,8 @@ export * from './disk/file-system.ts';
 export * from './segments/group-commit.ts';
 export type { IteratedRecord } from './segments/iterate.ts';
 export * from './disk/make-directory.ts';
+export * from './disk/reserve.ts';
 export * from './segments/record.ts';
 export * from './segments/segment-log.ts';
+export * from './disk/secret-file.ts';
 export * from './disk/whole-file.ts';

@@ -63,6 +63,8 @@ export interface AccessGrant {
   readonly ok: true;
   /** Names the capability in logs and audits; never the capability itself. Attenuated capabilities share the id. */
   readonly capability_id: string;
+  /** The ids of the capabilities that it was issued from, nearest first. Empty if the node itself issued it. */
+  readonly chain: readonly string[];
   /** The holder that it was issued to. */
   readonly subject: string;
   /** Issued by the node to one of its own services: opens the in-flight reserve. Default false. */

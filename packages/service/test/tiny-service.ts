@@ -60,7 +60,8 @@ await runProcess({
   schema,
   stop_ms_max: 2000,
   ...(process.env['TINY_NODE_VERSION'] === undefined ? {} : { node_version: process.env['TINY_NODE_VERSION'] }),
-  async start({ config, source, log, metrics, signal, onFatal }): Promise<Service> {
+  async start({ config, source, env, log, metrics, signal, onFatal }): Promise<Service> {
+    log.info({ given: env['RON_KEK'] !== undefined, kept: 'RON_KEK' in process.env }, 'environment');
     if (config.start_delay > 0) await sleep(config.start_delay, signal);
     const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, onFatal });
     const queue = runtime.workQueue('work');

@@ -3,3 +3,4 @@ export * from './eventually.ts';
 export * from './ports.ts';
 export * from './proc.ts';
 export * from './temp-dir.ts';
+export * from './tmpfs.ts';

@@ -1,5 +1,5 @@
 /** The configuration of kms: the keys of the listener, of the process and its own. */
-import { AddressPolicy, rulesFor } from '@ron/egress';
+import { AddressPolicy, isTlsOrLoopback, rulesFor } from '@ron/egress';
 import { defineConfig, key } from '@ron/config';
 import { PROCESS_KEYS } from '@ron/service';
 import type { ConfigOf } from '@ron/config';
@@ -33,10 +33,12 @@ const KEYS = {
   'cloud.region': key.optional(
     key.text({ doc: 'The AWS region. Credentials come from the default AWS provider chain.' }),
   ),
-  'cloud.endpoint': key.optional(key.text({ doc: 'An endpoint that replaces that of the region.' })),
+  'cloud.endpoint': key.optional(
+    key.text({ doc: 'An https endpoint that replaces that of the region. Plain http is accepted on loopback only.' }),
+  ),
   'egress.networks': key.list({
     default: [],
-    doc: 'Non-public CIDR blocks in which the witness or the cloud endpoint may be, such as 10.0.0.0/8. Plain HTTP is allowed only there.',
+    doc: 'Non-public CIDR blocks in which the witness or the cloud endpoint may be, such as 10.0.0.0/8. Plain HTTP is allowed only there, and never for the cloud.',
   }),
   'egress.ca_file': key.optional(
     key.text({
@@ -81,7 +83,7 @@ const KEYS = {
     default: '7d',
     min: '1ms',
     max: '3650d',
-    doc: 'Waiting period between the two calls that delete a key version.',
+    doc: 'Waiting period between the two calls that delete a key or version, and before min_version applies to unwrap.',
     reloadable: true,
   }),
   'kms.ops_max': key.integer({
@@ -104,12 +106,32 @@ const KEYS = {
     doc: 'Interval between probes of the backend.',
     reloadable: true,
   }),
-  'audit.mode': key.oneOf(['continue', 'strict'], {
-    default: 'continue',
-    doc: 'If the audit log falls behind: continue and record a gap, or refuse operations without an entry.',
+  'audit.mode': key.oneOf(['strict', 'continue'], {
+    default: 'strict',
+    doc: 'If the audit log falls behind or is full: refuse operations without an entry, or continue and record a gap.',
     reloadable: true,
   }),
   'audit.queue': key.integer({ default: 2048, min: 2, max: 1_000_000, doc: 'Events that may wait for the audit log.' }),
+  'audit.reserve': key.size({
+    default: '64MiB',
+    min: '64KiB',
+    max: '1TiB',
+    doc: 'Room for the audit log that only entries of sign, create, rotate and delete may use. At most a sixteenth of the disk, or of audit.bytes_max.',
+  }),
+  'audit.bytes_max': key.optional(
+    key.size({
+      min: '1MiB',
+      max: '1024TiB',
+      doc: 'Maximum size of the audit log. Default: the free space of its disk.',
+    }),
+  ),
+  'audit.verify_rate': key.integer({
+    default: 20,
+    min: 0,
+    max: 1_000_000,
+    doc: 'Verifications of a tenant, and refusals of a capability, per second that have an entry each. More are counted in summaries.',
+    reloadable: true,
+  }),
   'audit.checkpoint_interval': key.duration({
     default: '1s',
     min: '10ms',
@@ -140,9 +162,18 @@ const KEYS = {
   ),
   'audit.public': key.boolean({ default: false, doc: 'Whether the audit log is readable without a capability.' }),
   'audit.witness_url': key.optional(
-    key.text({ doc: 'URL of a witness (C2SP tlog-witness) for every checkpoint. Default: none.' }),
+    key.text({
+      doc: 'URL of a witness (C2SP tlog-witness) for every checkpoint, or `unix:PATH` of its socket. Default: none.',
+    }),
   ),
   'audit.witness_key': key.optional(key.text({ doc: 'The verification key of the witness.' })),
+  'audit.witness_max_age': key.duration({
+    default: '10m',
+    min: '1s',
+    max: '24d',
+    doc: 'How long a checkpoint may wait for its cosignature before mode `strict` stops signing.',
+    reloadable: true,
+  }),
   ...OWN_AUTH_KEYS,
   'auth.owner_file': key.optional(
     key.text({
@@ -178,7 +209,11 @@ export const schema = defineConfig(KEYS, (config, report) => {
     ['cloud.endpoint', config.cloud.endpoint],
     ['audit.witness_url', audit.witness_url],
   ] as const)
-    if (url !== undefined && !isUsable(() => rulesFor(url))) report(name, 'a URL such as https://host');
+    if (url !== undefined && !isSocket(name, url) && !isUsable(() => rulesFor(url)))
+      report(name, 'a URL such as https://host');
+  const { endpoint } = config.cloud;
+  if (endpoint !== undefined && !isTlsOrLoopback(endpoint))
+    report('cloud.endpoint', 'an https URL, because credentials and data keys are sent to it');
   if (audit.witness_url !== undefined && audit.witness_key === undefined) {
     report('audit.witness_key', 'a verifier key, because audit.witness_url is set');
   }
@@ -186,6 +221,8 @@ export const schema = defineConfig(KEYS, (config, report) => {
     report('audit.witness_url', 'a URL, because audit.witness_key is set');
   }
 });
+
+const isSocket = (name: string, url: string): boolean => name === 'audit.witness_url' && /^unix:./.test(url);
 
 function isUsable(parse: () => unknown): boolean {
   try {

@@ -1,7 +1,8 @@
 /**
  * Operations with keys: the queue of private-key operations, the services that use it, and the threads that verify.
  *
- * Contract: a private-key operation is refused while the audit log is unsound or the backend is unavailable.
+ * Contract: a private-key operation is refused while the audit log is unsound, the witness is away for too long
+ * (mode `strict`), or the backend is unavailable.
  * Bound: `work_sign` and `work_verify` as declared.
  */
 import { availableParallelism } from 'node:os';
@@ -13,6 +14,7 @@ import type { BackendMonitor } from './backend/backend-monitor.ts';
 import type { concurrency } from './concurrency.ts';
 import type { KmsConfig } from './config.ts';
 import { KeyService, type KeyEvent } from './keys/key-service.ts';
+import { KeyLifecycle } from './keys/key-lifecycle.ts';
 import { KeyOperations } from './keys/key-operations.ts';
 import { SigningService } from './sign/signing-service.ts';
 import { Signer, SignBatch } from './sign/signer.ts';
@@ -42,6 +44,9 @@ export function openOperations(init: OperationsInit) {
   const { auditor } = audit;
   const requireReady = (): void => {
     if (audit.unsound !== undefined) throw notSound(audit.unsound);
+    const { unwitnessed } = audit;
+    if (unwitnessed !== undefined)
+      throw new RonError('degraded_audit', unwitnessed, { retry_after_ms: RETRY_AFTER_MS });
     const { problem } = monitor;
     if (problem !== undefined)
       throw new RonError('not_ready', `the backend is away: ${problem}`, { retry_after_ms: RETRY_AFTER_MS });
@@ -54,12 +59,13 @@ export function openOperations(init: OperationsInit) {
     queue.submit(tenant, OTHER_WORK_US, deadline, work);
   const threads = new CheckThreads(VERIFY_THREADS);
   const limit = runtime.own('work_verify', checkSemaphore);
-  const work = new KeyOperations(registry, backend, () => current.value.kms.delete_wait);
+  const work = new KeyOperations(registry, backend);
+  const lifecycle = new KeyLifecycle(registry, backend, () => current.value.kms.delete_wait);
   return {
     queue,
     requireReady,
     enqueue,
-    keys: new KeyService({ registry, work, ledger, auditor, requireReady, enqueue, publish }),
+    keys: new KeyService({ registry, work, lifecycle, ledger, auditor, requireReady, enqueue, publish }),
     signing: new SigningService({ queue, signer: new Signer(registry), ledger, auditor, requireReady }),
     verifier: new Verifier({ index: () => registry.index, freshness, threads, limit }),
     [Symbol.asyncDispose]: () => threads.close(),

@@ -1,5 +1,9 @@
 /** Opens the parts of kms, in the order in which they depend on each other. */
+import { AudienceKeys } from './audience/audience-keys.ts';
+import { RootEntries } from './audience/entries.ts';
+import { openRootStore } from './audience/root-store.ts';
 import { openAudit } from './audit/audit.ts';
+import type { Caller } from './audit/auditor.ts';
 import { AttestationRefresher } from './backend/attestation.ts';
 import { BackendMonitor } from './backend/backend-monitor.ts';
 import { egressOf } from './egress.ts';
@@ -18,14 +22,20 @@ export async function openParts(context: KmsContext) {
   const { config, current, runtime, log, metrics, events, isStopping, resources, overrides } = context;
   const publish = (event: KmsEvent): void => events.publish(event);
   const egress = await egressOf(config);
-  const vault = resources.use(
-    await openVault({ ...context, backend: overrides.backend, warn: (text) => log.warn(text) }),
-  );
+  const vault = resources.use(await openVault({ ...context, ...overrides, warn: (text) => log.warn(text) }));
   const { backend, registry, ledger } = vault;
   const secrets = new SecretOperations(registry, backend);
-  await openAuthFor(context, vault, secrets);
+  const rootEntries = new RootEntries();
+  const audience = new AudienceKeys<Caller>({
+    store: openRootStore(vault.store),
+    backend,
+    record: (event) => rootEntries.record(event),
+  });
+  await openAuthFor(context, vault.dir, audience.deriver);
   const counters = kmsCounters(metrics);
   const audit = openAudit({ runtime, vault, config: current, counters, egress, log, publish });
+  await audit.space.load();
+  rootEntries.open(audit.auditor);
   const freshness = new Freshness(() => current.value.kms.verify_ttl);
   const monitor = new BackendMonitor({
     backend,
@@ -44,6 +54,14 @@ export async function openParts(context: KmsContext) {
   });
   const init = { runtime, config, current, vault, audit, monitor, freshness, publish };
   const operations = resources.use(openOperations(init));
-  measureKms(metrics, { registry, ledger, freshness, log: vault.log, covered: audit.covered });
-  return { vault, secrets, audit, monitor, refresher, operations };
+  measureKms(metrics, {
+    registry,
+    ledger,
+    freshness,
+    log: () => vault.log,
+    space: audit.space,
+    covered: audit.covered,
+    witnesses: audit.witnesses,
+  });
+  return { vault, secrets, audience, audit, monitor, refresher, operations };
 }

@@ -1,27 +1,32 @@
 /**
  * The HTTP surface of kms: one row per route, with its scope, lane, deadline, schema and handler.
  *
- * Every route with `facts_later` compares the tenant of the named key with the capability before it does anything.
+ * Every route with `facts_later` compares the tenant and the name of each key with the capability before it does anything.
  * To add a route: add a row here, its schema to `routes/schemas.ts` and its handler to a file in `routes/`.
  */
 import { route, type Route } from '@ron/ingress';
-import { tenantOf } from './keys/kid.ts';
+import { deriveAudienceKey, readRoot, retireRoot, rotateRoot, type AudienceRoutesInit } from './routes/audience.ts';
 import {
   readCheckpoint,
+  pruneLog,
   readConsistency,
   readLogKeys,
+  readMark,
   readProof,
   readTile,
   type AuditRoutesInit,
 } from './routes/audit.ts';
+import { factsOf } from './routes/caller.ts';
 import {
   createKey,
-  deleteVersion,
+  deleteKey,
+  disableKey,
+  enableKey,
   importKey,
   listKeys,
   readAttestation,
   readKey,
-  restoreVersion,
+  restoreKey,
   rotateKey,
   setPolicy,
   type KeyRoutesInit,
@@ -30,16 +35,31 @@ import * as schemas from './routes/schemas.ts';
 import { derive, makeDataKey, unwrap, wrap, type SecretRoutesInit } from './routes/secrets.ts';
 import { sign, verify, type SignRoutesInit } from './routes/sign.ts';
 
-export type KmsRoutesInit = KeyRoutesInit & SignRoutesInit & SecretRoutesInit & AuditRoutesInit;
+export type KmsRoutesInit = KeyRoutesInit & SignRoutesInit & SecretRoutesInit & AudienceRoutesInit & AuditRoutesInit;
 
 const BASE = '/v1/kms';
 const GET = { method: 'GET', lane: 'inline', body: 'none', deadline: 'verify' } as const;
-const POST = { method: 'POST', lane: 'inline', body: 'buffered', deadline: 'sign', facts_later: ['tenant'] } as const;
+const POST = {
+  method: 'POST',
+  lane: 'inline',
+  body: 'buffered',
+  deadline: 'sign',
+  facts_later: ['tenant', 'name'],
+} as const;
 /** Changes the key that the path names. */
-const CHANGE = { ...POST, scope: 'kms:rotate', encoded_slash: true } as const;
+const CHANGE = { ...POST, encoded_slash: true } as const;
+/** Withdraws the key that the path names, or a version of it, or undoes that. */
+const WITHDRAW = { ...CHANGE, scope: 'kms:delete' } as const;
 
 export function routes(init: KmsRoutesInit): Route[] {
-  return [...keyRoutes(init), ...versionRoutes(init), ...signRoutes(init), ...secretRoutes(init), ...auditRoutes(init)];
+  return [
+    ...keyRoutes(init),
+    ...versionRoutes(init),
+    ...signRoutes(init),
+    ...secretRoutes(init),
+    ...audienceRoutes(init),
+    ...auditRoutes(init),
+  ];
 }
 
 function keyRoutes(init: KeyRoutesInit): Route[] {
@@ -64,8 +84,8 @@ function keyRoutes(init: KeyRoutesInit): Route[] {
       ...GET,
       path: `${BASE}/keys`,
       scope: 'kms:read',
-      summary: 'Lists keys by name. `after` continues a list where it ended.',
-      facts: ({ query }) => ({ tenant: query['tenant'] }),
+      summary: 'Lists keys by name, below `prefix`. `after` continues a list where it ended.',
+      facts: ({ query }) => ({ tenant: query['tenant'], name: query['prefix'] }),
       schema: schemas.LIST,
       handler: (context) => listKeys(init, context),
     }),
@@ -75,7 +95,7 @@ function keyRoutes(init: KeyRoutesInit): Route[] {
       scope: 'kms:read',
       encoded_slash: true,
       summary: 'Returns a key: its versions, and the public part of the named version or of the current one.',
-      facts: ({ params }) => ({ tenant: tenantOf(params['kid'] ?? '') }),
+      facts: ({ params }) => factsOf(params['kid'] ?? ''),
       schema: schemas.READ,
       handler: (context) => readKey(init, context),
     }),
@@ -95,32 +115,52 @@ function versionRoutes(init: KeyRoutesInit): Route[] {
     route({
       ...CHANGE,
       path: `${BASE}/keys/:kid/rotate`,
+      scope: 'kms:rotate',
       summary: 'Creates a new version, which signs from now on. Older versions verify down to min_version.',
       schema: schemas.ROTATE,
       handler: (context) => rotateKey(init, context),
     }),
     route({
-      ...CHANGE,
+      ...WITHDRAW,
       path: `${BASE}/keys/:kid/policy`,
-      summary: 'Raises min_version: older versions no longer verify.',
+      summary:
+        'Sets min_version. Older versions no longer verify; after the waiting period they no longer unwrap and derive. ' +
+        'Until then it can be lowered again.',
       schema: schemas.POLICY,
       handler: (context) => setPolicy(init, context),
     }),
     route({
-      ...CHANGE,
-      path: `${BASE}/keys/:kid/delete`,
+      ...WITHDRAW,
+      path: `${BASE}/keys/:kid/disable`,
       body: 'none',
-      summary: 'Deletes a version that is not current. A second call after the waiting period is required.',
-      schema: schemas.DELETE,
-      handler: (context) => deleteVersion(init, context),
+      summary: 'Disables a key: it no longer signs, wraps, unwraps and derives. It still verifies.',
+      schema: schemas.DISABLE,
+      handler: (context) => disableKey(init, context),
     }),
     route({
-      ...CHANGE,
+      ...WITHDRAW,
+      path: `${BASE}/keys/:kid/enable`,
+      body: 'none',
+      summary: 'Enables a disabled key.',
+      schema: schemas.DISABLE,
+      handler: (context) => enableKey(init, context),
+    }),
+    route({
+      ...WITHDRAW,
+      path: `${BASE}/keys/:kid/delete`,
+      summary:
+        'Deletes a version that is not current or, without a version and with {"whole": true}, the key. ' +
+        'A second call after the waiting period is required. A key is disabled by the first call.',
+      schema: schemas.DELETE,
+      handler: (context) => deleteKey(init, context),
+    }),
+    route({
+      ...WITHDRAW,
       path: `${BASE}/keys/:kid/restore`,
       body: 'none',
-      summary: 'Cancels a deletion during its waiting period.',
+      summary: 'Cancels the deletion of a version or of a key during its waiting period.',
       schema: schemas.RESTORE,
-      handler: (context) => restoreVersion(init, context),
+      handler: (context) => restoreKey(init, context),
     }),
   ];
 }
@@ -178,9 +218,46 @@ function secretRoutes(init: SecretRoutesInit): Route[] {
       path: `${BASE}/derive`,
       scope: 'kms:derive',
       summary: 'Derives a secret from the key and a label.',
-      facts_later: ['tenant', 'label'],
+      facts_later: ['tenant', 'name', 'label'],
       schema: schemas.DERIVE,
       handler: (context) => derive(init, context),
+    }),
+  ];
+}
+
+/** The root of the keys that verify capabilities. It is not a key of any tenant. */
+function audienceRoutes(init: AudienceRoutesInit): Route[] {
+  const change = { ...POST, scope: 'kms:audience', facts_later: ['label'] } as const;
+  return [
+    route({
+      ...GET,
+      path: `${BASE}/audience`,
+      // Version numbers only. A service must learn of a retired root even if its own capability was retired with it.
+      scope: null,
+      summary: 'Returns the current and the first valid version of the audience root. Services poll it.',
+      schema: schemas.AUDIENCE_STATE,
+      handler: (context) => readRoot(init, context),
+    }),
+    route({
+      ...change,
+      path: `${BASE}/audience/derive`,
+      summary: 'Derives the key with which a service verifies capabilities.',
+      schema: schemas.AUDIENCE_DERIVE,
+      handler: (context) => deriveAudienceKey(init, context),
+    }),
+    route({
+      ...change,
+      path: `${BASE}/audience/rotate`,
+      summary: 'Creates the version of the audience root after the given one. Older versions stay valid.',
+      schema: schemas.AUDIENCE_ROTATE,
+      handler: (context) => rotateRoot(init, context),
+    }),
+    route({
+      ...change,
+      path: `${BASE}/audience/retire`,
+      summary: 'Makes capabilities under older versions of the audience root invalid, within two seconds.',
+      schema: schemas.AUDIENCE_RETIRE,
+      handler: (context) => retireRoot(init, context),
     }),
   ];
 }
@@ -204,6 +281,23 @@ function auditRoutes(init: AuditRoutesInit): Route[] {
     }),
     route({
       ...read,
+      path: `${BASE}/audit/pruned`,
+      summary: 'Returns the index of the first entry, and of the entry that announces the removal of those before it.',
+      schema: schemas.PRUNED,
+      handler: () => readMark(init),
+    }),
+    route({
+      ...POST,
+      facts_later: [],
+      path: `${BASE}/audit/prune`,
+      scope: 'kms:audit',
+      deadline: 'prune',
+      summary: 'Removes all entries before an index permanently, behind a signed checkpoint. The log records it.',
+      schema: schemas.PRUNE,
+      handler: (context) => pruneLog(init, context),
+    }),
+    route({
+      ...read,
       path: `${BASE}/audit/tile/*`,
       summary: 'Returns a tile of hashes, or a bundle of entries below `entries/`.',
       schema: schemas.TILE,
@@ -212,7 +306,8 @@ function auditRoutes(init: AuditRoutesInit): Route[] {
     route({
       ...read,
       path: `${BASE}/audit/proof/:log_index`,
-      summary: 'Proves that the latest checkpoint covers an entry.',
+      ...(init.isPublic ? {} : { facts_later: ['tenant', 'name'] }),
+      summary: "Proves that the latest checkpoint covers an entry. A capability for one tenant reads its own entries'.",
       schema: schemas.PROOF,
       handler: (context) => readProof(init, context),
     }),

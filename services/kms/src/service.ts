@@ -16,6 +16,8 @@ import { eventLevel, type KmsEvent } from './events.ts';
 import { openParts } from './parts.ts';
 import { rollbackFacts } from './rollback.ts';
 import { routes } from './routes.ts';
+import { notSound } from './vault/vault.ts';
+import type { VaultStore } from './vault/vault.ts';
 
 /** For the last entries, before the last checkpoint. */
 const APPEND_MS = 1000;
@@ -24,6 +26,8 @@ const APPEND_MS = 1000;
 export interface KmsOverrides {
   /** Replaces the configured backend. */
   readonly backend: Backend;
+  /** Replaces the store of the vault. */
+  readonly store: VaultStore;
 }
 export type KmsContext = OpenContext<KmsConfig, typeof concurrency, KmsEvent, KmsOverrides>;
 
@@ -34,16 +38,18 @@ export const kms = defineService({
   eventLevel,
   async open(context: KmsContext) {
     const { config, runtime, log } = context;
-    const { vault, secrets, audit, monitor, refresher, operations } = await openParts(context);
+    const { vault, secrets, audience, audit, monitor, refresher, operations } = await openParts(context);
     const { trail, checkpointer, witnesses } = audit;
     return {
       routes: routes({
         ...operations,
         registry: vault.registry,
         secrets,
+        audience,
         auditor: audit.auditor,
         prove: (index, caller) => audit.prove(index, caller),
-        attestation_class: vault.backend.attestation_class,
+        pruner: audit.pruner,
+        backend: vault.backend,
         attestation: () => refresher.current,
         retry: (op, deadline, attempt) => runtime.retry(op, attempt, { deadline }),
         log: vault.log,
@@ -53,9 +59,17 @@ export const kms = defineService({
       }),
       gates: {
         audit: { kind: 'hard', sample: () => audit.problem },
+        // Verification and audience keys stay available, so that the other services of the node can run.
+        audit_integrity: {
+          kind: 'soft',
+          lanes: ['sign'],
+          sample: () => audit.unsound && notSound(audit.unsound).message,
+        },
+        audit_space: { kind: 'soft', sample: () => audit.space.problem },
         backend: { kind: 'soft', lanes: ['sign'], sample: () => monitor.problem },
         attestation: { kind: 'soft', sample: () => refresher.problem },
         witness: { kind: 'soft', sample: () => witnesses.problem },
+        witness_age: { kind: 'soft', lanes: ['sign'], sample: () => audit.unwitnessed },
       },
       facts: rollbackFacts(config),
       async beforeStart(signal) {

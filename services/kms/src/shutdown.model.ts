@@ -9,6 +9,7 @@ import type { Build, World } from '@ron/explorer';
 import type { SignedCheckpoint } from '@ron/tlog';
 import { Deadline, isRonError, Mpsc, touch, Watch, type BatchQueue } from '@ron/kernel';
 import type { Checkpointer } from './audit/checkpointer.ts';
+import { Summaries } from './audit/summaries.ts';
 import type { AuditTrail, Queued } from './audit/trail.ts';
 
 /** The classes under test; the mutation tests replace one of them. */
@@ -20,16 +21,7 @@ export interface Parts {
 
 const NEVER = new AbortController().signal;
 const BATCH = { begun: () => undefined };
-const EVENT = {
-  op: 'sign',
-  tenant: 'acme',
-  kid: 'k',
-  alg: 'a',
-  purpose: 'p',
-  time_ms: 0,
-  result: 'ok',
-  actor: 'a',
-} as const;
+const ENTRY = { bytes: Buffer.from('{"op":"sign"}'), time_ms: 0 };
 
 /** A log in memory that counts its entries, the operations that they record, and its gaps. */
 class ModelLog {
@@ -88,6 +80,7 @@ class ModelService {
     this.trail = new parts.AuditTrail({
       queue: new Mpsc<Queued>('audit', 8),
       log: this.log,
+      summaries: new Summaries(() => 1),
       mode: () => 'strict',
       appendDeadline: () => Deadline.after('audit', 1e9),
       onDropped: () => undefined,
@@ -123,7 +116,7 @@ class ModelService {
         trail.cancel();
         throw error;
       });
-      await trail.record(EVENT, NEVER);
+      await trail.record(ENTRY, NEVER);
     } catch (error) {
       const isLate = isRonError(error, 'timeout') && !wasTried;
       assert.ok(isLate || isRonError(error, 'draining'), String(error));

@@ -2,8 +2,6 @@
 import { openUnlock as open, type OpenUnlockInit, type Unlock } from '@ron/custody';
 import type { KmsConfig } from './config.ts';
 
-export { readSecretFile } from '@ron/custody';
-
 export interface UnlockInit extends Pick<OpenUnlockInit, 'dir' | 'env' | 'fs' | 'warn'> {
   readonly config: KmsConfig;
 }

@@ -25,7 +25,7 @@ async function used(dir: string): Promise<{ kid: string; sigs: unknown }> {
   return { kid, sigs };
 }
 
-/** Asserts that kms runs and verifies, states why it is not ready, and signs nothing. */
+/** Asserts that kms runs and verifies, is not ready for signing, states why, and signs nothing. */
 async function assertRefusesToSign(
   dir: string,
   { kid, sigs }: { kid: string; sigs: unknown },
@@ -35,9 +35,11 @@ async function assertRefusesToSign(
   const refused = await sign(kms, kid);
   assertRefusal(refused, 503, 'audit_integrity');
   assert.match(refused.json.detail, why);
-  const ready = await kms.send('GET', '/readyz');
+  const ready = await kms.send('GET', '/readyz?lane=sign');
   assert.equal(ready.status, 503);
   assert.match(ready.json.detail, why);
+  assert.match(ready.json.detail, /ron audit accept/, 'it names the command');
+  assert.equal((await kms.send('GET', '/readyz')).status, 200, 'other work continues');
   assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs })).json.ok, 'verification continues');
   assert.ok((await kms.metric('kms_audit_integrity_failed_total')) > 0);
 }
@@ -54,34 +56,19 @@ const changes: readonly { what: string; why: RegExp; plant: (dir: string, copy: 
     plant: async (dir, copy) => replace(dir, copy, 'audit'),
   },
   {
-    what: 'the list of keys was rolled back',
-    why: /index/,
-    plant: async (dir, copy) => replace(dir, copy, 'index'),
+    what: 'the store was rolled back',
+    why: /vault was rolled back/,
+    plant: async (dir, copy) => replace(dir, copy, 'vault'),
   },
   {
-    what: 'the file of private keys was rolled back',
-    why: /custody/,
-    plant: async (dir, copy) => replace(dir, copy, 'custody'),
+    what: 'the store and the public checkpoint were rolled back',
+    why: /after the last clean shutdown/,
+    plant: async (dir, copy) => replace(dir, copy, 'vault', 'audit/checkpoint'),
   },
   {
-    what: 'the log and its anchor were rolled back',
-    why: /anchor was rolled back/,
-    plant: async (dir, copy) => replace(dir, copy, 'audit', 'anchor'),
-  },
-  {
-    what: 'everything but the log was rolled back',
-    why: /anchor was rolled back/,
-    plant: async (dir, copy) => replace(dir, copy, 'anchor', 'custody', 'index', 'ops'),
-  },
-  {
-    what: 'the operations were rolled back',
-    why: /ops/,
-    plant: async (dir, copy) => replace(dir, copy, 'ops'),
-  },
-  {
-    what: 'the anchor was removed',
-    why: /anchor is missing/,
-    plant: async (dir) => rm(join(dir, 'anchor')),
+    what: 'the log was removed',
+    why: /audit is missing/,
+    plant: async (dir) => rm(join(dir, 'audit'), { recursive: true }),
   },
 ];
 
@@ -89,9 +76,7 @@ const changes: readonly { what: string; why: RegExp; plant: (dir: string, copy: 
 async function everyByte(dir: string): Promise<Record<string, string>> {
   const names = await readdir(dir, { recursive: true, withFileTypes: true });
   const files = names.filter((each) => each.isFile()).map((each) => relative(dir, join(each.parentPath, each.name)));
-  const kept = files.filter(
-    (name) => /^(?:anchor|custody|index|audit\/.*|ops\/.*)$/.test(name) && !name.endsWith('lock'),
-  );
+  const kept = files.filter((name) => /^(?:vault\/data\.mdb|audit\/.*)$/.test(name) && !name.endsWith('lock'));
   const hashes = kept.toSorted().map(async (name) => [name, hash('sha256', await readFile(join(dir, name)))]);
   return Object.fromEntries(await Promise.all(hashes)) as Record<string, string>;
 }
@@ -193,10 +178,10 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
     await using kms = await startService({ dir, flags });
     assert.equal((await kms.send('GET', '/version')).json.rollback_protection, 'witness');
     for (let at = 0; at < 5; at++) await sign(kms, kid);
-    const { size = 0 } = witness.latest ?? {};
+    const { size = 0 } = (await witness.latest()) ?? {};
     assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
     // A response does not wait for the witness.
-    await eventually('the witness has seen the new entries', () => witness.latest!.size > size);
+    await eventually('the witness has seen the new entries', async () => (await witness.latest())!.size > size);
     await kms.kms.drain();
   }
   await rm(dir, { recursive: true });
@@ -217,7 +202,7 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
     await using kms = await startService({ dir, flags });
     // The witness is contacted before anything is signed.
     assertRefusal(await sign(kms, kid), 503, 'audit_integrity');
-    assert.equal((await kms.send('GET', '/readyz')).status, 503);
+    assert.equal((await kms.send('GET', '/readyz?lane=sign')).status, 503);
   }
   assert.deepEqual(await everyByte(dir), restored, 'every file is unchanged');
 });
@@ -236,7 +221,7 @@ test('an invalid or silent witness stops no request, and readiness reports it', 
   assert.equal(ready.status, 200);
   assert.match(ready.text, /returned no valid size/);
   witness.override = undefined;
-  await eventually('the submission is retried', () => witness.latest !== undefined);
+  await eventually('the submission is retried', async () => (await witness.latest()) !== undefined);
   assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
 });
 

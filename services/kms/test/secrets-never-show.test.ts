@@ -131,6 +131,7 @@ test('no backend has a method that returns a private key', () => {
     'constructor',
     'name',
     'attestation_class',
+    'attestationClassOf',
     'algs',
     'state',
     'create',

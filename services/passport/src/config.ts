@@ -35,10 +35,10 @@ const KEYS = {
     reloadable: true,
   }),
   'passport.never_issue': key.list({
-    default: ['kms:derive', 'passport:issue', 'passport:revoke'],
+    default: ['kms:audience', 'kms:log', 'passport:issue', 'passport:revoke'],
     items_max: 64,
     expects: 'scope',
-    doc: 'Scopes that are never issued, because their holder could issue capabilities.',
+    doc: 'Scopes that are never issued: their holder could issue or revoke capabilities, or forge entries of passport.',
     reloadable: true,
   }),
   'passport.issue_deadline': key.duration({

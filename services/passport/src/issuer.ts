@@ -2,7 +2,7 @@
  * Issues and verifies capabilities according to the policy.
  *
  * Contract: an issued capability is never wider than the one that issues it (inheritance.ts). Its lifetime is clamped to
- * `ttl_max`. Scopes that allow issuing are not issued, nor are capabilities for the subjects that the node reserves. Every
+ * `ttl_max`. It carries the ids of all its issuers and is revoked with each of them. Scopes that allow issuing are not issued, nor are capabilities for the subjects that the node reserves. Every
  * subject can be revoked by name; without a name it gets a unique one. `verify` returns the verdict of the target service.
  * Bound: `CAPABILITY_LIMITS`. Cancellation: by the signal, while a key is fetched from kms.
  */
@@ -53,8 +53,9 @@ export class Issuer {
     const asked = request.caveats ?? [];
     const caveats = [...inherited.filter((text) => !asked.includes(text)), ...asked];
     const ttl_ms = Math.min(request.ttl_ms ?? ttl_default, ttl_max);
-    const epoch = registry.epochNow(subject);
-    const init = { audience, scopes, ttl_ms, expires_ms_max, subject, epoch, caveats };
+    const epoch = await registry.epochNow(subject, signal);
+    const chain = [by.capability_id, ...by.chain];
+    const init = { audience, scopes, ttl_ms, expires_ms_max, subject, epoch, caveats, chain };
     const minted = await mint(keys, init, signal);
     return { ...minted, subject };
   }

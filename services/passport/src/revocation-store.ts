@@ -33,7 +33,8 @@ export async function openRevocationStore(init: RevocationStoreInit): Promise<Re
   requireDocument(file.value);
   return {
     get value() {
-      return file.value;
+      // A document of an earlier version may lack members.
+      return requireDocument(file.value);
     },
     get version_seen() {
       return auth.mark(MARK) ?? 0;

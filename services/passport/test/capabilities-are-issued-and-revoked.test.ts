@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { floorAt } from '@ron/auth';
 import { test } from 'node:test';
 import { Checker, inspectToken } from '@ron/auth';
 import { NEVER } from '@ron/kernel';
@@ -81,7 +82,7 @@ test('a revocation is durable and in force immediately, and later capabilities a
   const own = await again.mint();
   assert.equal((await again.post('revoke', { all: true })).status, 200);
   assertRefusal(await again.post('verify', { token: other.token }, own), 401, 'unauthorized');
-  const fresh = await again.mint({ epoch: Date.now() + 1000 });
+  const fresh = await again.mint({ epoch: floorAt(Date.now() - 1) });
   assert.equal((await again.post('verify', { token: other.token }, fresh)).json.ok, false);
 });
 
@@ -107,7 +108,8 @@ test('a limited issuer can issue within its limits only, and never a scope that 
   assert.equal(expires_ms, inspectToken(brief).expires_ms, 'it expires with its issuer');
   assert.equal(heir.json.expires_ms, expires_ms);
   for (const [audience, scope] of [
-    ['kms', 'kms:derive'],
+    ['kms', 'kms:audience'],
+    ['kms', 'kms:log'],
     ['passport', 'passport:issue'],
     ['passport', 'passport:revoke'],
   ])

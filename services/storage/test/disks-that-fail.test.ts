@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
-import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
+import { bytesOf, eventually, KIB, MIB, tempDir, mountTmpfs, NO_MOUNT, type Mount } from '@ron/testkit';
 import {
   addressOf,
   assertRefusal,
@@ -13,7 +13,7 @@ import {
   type ServiceProcess,
 } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
-import { keysIn, mountTmpfs, NO_MOUNT, startProcess, type Mount } from './process.ts';
+import { keysIn, startProcess } from './process.ts';
 import { assertServed, startService } from './support.ts';
 
 const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;

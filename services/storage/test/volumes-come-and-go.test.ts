@@ -5,9 +5,8 @@ import { cp, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { addressBytes, type Address } from '@ron/proto';
-import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
+import { bytesOf, eventually, KIB, MIB, tempDir, mountTmpfs, NO_MOUNT } from '@ron/testkit';
 import { addressOf, assertRefusal, type Json } from '@ron/testkit/service';
-import { mountTmpfs, NO_MOUNT } from './process.ts';
 import { assertServed } from './support.ts';
 import { decide, fill, nameOf, reasonIn, repaired, started, volume, RF2, slowDirectory } from './volumes.ts';
 

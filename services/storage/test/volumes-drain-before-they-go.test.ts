@@ -4,10 +4,9 @@ import { rmSync } from 'node:fs';
 import { mkdir, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { reserveBytes } from '@ron/cas';
-import { bytesOf, eventually, KIB, tempDir } from '@ron/testkit';
+import { reserveBytes } from '@ron/log';
+import { bytesOf, eventually, KIB, tempDir, mountTmpfs, NO_MOUNT } from '@ron/testkit';
 import { assertRefusal, type Json } from '@ron/testkit/service';
-import { mountTmpfs, NO_MOUNT } from './process.ts';
 import { assertServed } from './support.ts';
 import { decide, fill, nameOf, started, volume } from './volumes.ts';
 

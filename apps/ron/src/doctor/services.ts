@@ -56,6 +56,13 @@ export function unrecorded(home: Home): Finding {
   return { level: 'fail', what: `${home.state} is missing or damaged, but the node runs`, fix };
 }
 
+/** The services that `ron up` still tries to start. */
+export function notStarted({ services, pids }: NodeState): Finding[] {
+  const names = Object.keys(pids).filter((name) => services[name as keyof Urls] === undefined);
+  const fix = (name: string): string => `read logs/${name}.log in the directory of the node`;
+  return names.map((name) => ({ level: 'fail', what: `${name} fails to start and is restarted`, fix: fix(name) }));
+}
+
 /** Readiness of each running service, callees first: causes come before their effects. */
 export async function checkServices(
   home: Home,

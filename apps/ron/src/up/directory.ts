@@ -10,7 +10,7 @@ import { sleep } from '@ron/kernel/core';
 import { CliError, systemCode } from '../exits.ts';
 import { homeAt, homeOf, readState, type Home, type NodeState } from '../home.ts';
 import type { Io } from '../io.ts';
-import { writeSecret } from '../secret-file.ts';
+import { writeSecret } from '@ron/log/secret-file';
 
 export interface LockedHome extends AsyncDisposable {
   readonly home: Home;

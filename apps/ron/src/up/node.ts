@@ -2,24 +2,29 @@
  * The services of one node, as supervised child processes.
  *
  * Contract: a service that crashes is restarted after 100 ms to 5 s. If one crashes more than five times in a minute, the
- * node stops. If one fails its first start, the start fails with the last lines of its log. Callees are spawned before their
- * callers, without waiting for each other. The TCP port of a service is kept while it restarts. `stop` drains in rounds: a service is stopped once its callers are gone. `abort`
- * stops all services at once.
+ * node stops. If one fails its first start, the start fails with the last lines of its log. A service that the others can
+ * run without (`canWaitFor`) is restarted for ever instead, unless its configuration is refused. Callees are spawned before
+ * their callers, without waiting for each other. The TCP port of a service is kept while it restarts. `stop` drains in
+ * rounds: a service is stopped once its callers are gone. `abort` stops all services at once.
  * Bound: a service has `STOP_MS_MAX` to drain, then it is killed. Cancellation: `stop` and `abort`, both idempotent.
  */
 import { Supervisor, sched, type SupervisorEvent } from '@ron/kernel';
 import type { Service } from '@ron/proto';
 import { HeldPort } from './held-port.ts';
+import type { Environment } from './environment.ts';
 import { LogFile } from './log-file.ts';
 import type { Planned } from './plan.ts';
 import { describeExit, LISTEN_FD, ServiceChild, StartError } from './service-child.ts';
 import { drainRounds, startOrder } from './table/call-graph.ts';
+import type { ServiceEntry } from './table/service-entry.ts';
 import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 
 /** Longer than a drain: a service aborts its own after 15 s. */
 const STOP_MS_MAX = 20_000;
 const ABORT_MS = 1500;
+/** Exit code of a service whose configuration was refused. */
+export const EXIT_CONFIG = 78;
 const BIND = '--server.bind=';
 
 export interface NodeEvents {
@@ -27,16 +32,20 @@ export interface NodeEvents {
   /** The service will be restarted in `restart_ms`. */
   onCrash(name: Service, why: string, restart_ms: number): void;
   onDraining(names: readonly Service[]): void;
+  /** The first start failed; the service is restarted until it succeeds. */
+  onLate?(name: Service, error: unknown, tail: string): void;
 }
 
 export interface NodeInit extends NodeEvents {
   /** Called each time a service begins to listen. If the first call rejects, the start fails. */
   onListening?: (name: Service, isFirst: boolean) => Promise<void>;
   services: readonly Planned[];
+  /** Whether the other services can run until this one starts. Default: no. */
+  canWaitFor?: (name: Service) => boolean;
   home: Home;
   /** Whether service logs go to files. */
   keepLogs: boolean;
-  env: Readonly<Record<string, string | undefined>>;
+  environmentOf: (entry: ServiceEntry) => Environment;
 }
 
 /** The cause for which the node stopped. */
@@ -58,6 +67,8 @@ interface Running {
   url: string | undefined;
   /** It was ready once, and `onReady` was called. */
   isReady: boolean;
+  /** Its first start failed, and the others run without it. */
+  isLate: boolean;
 }
 
 export class Node {
@@ -80,6 +91,7 @@ export class Node {
       held: undefined,
       url: undefined,
       isReady: false,
+      isLate: false,
     }));
     const rounds = drainRounds(init.services.map(({ entry }) => entry));
     this.#rounds = rounds.map((names) => names.map((name) => this.#byName(name)));
@@ -110,7 +122,8 @@ export class Node {
     for (const running of this.#running) running.held = heldPort(running.planned.flags);
     for (const name of startOrder(this.#init.services.map(({ entry }) => entry))) {
       const running = this.#byName(name);
-      this.#supervisor.spawn(running.planned.entry.name, { criticality: 'critical' }, () => this.#run(running));
+      const restarts = this.#init.canWaitFor?.(name) === true ? { restarts_max: Infinity } : {};
+      this.#supervisor.spawn(name, { criticality: 'critical', ...restarts }, () => this.#run(running));
     }
     await this.#ready.promise;
   }
@@ -138,20 +151,20 @@ export class Node {
   async #run(running: Running): Promise<void> {
     const { entry } = running.planned;
     const began_ms = sched.now_ms();
-    const isFirst = running.url === undefined;
+    const isFirst = running.url === undefined && !running.isLate;
     let child: ServiceChild;
     try {
       child = this.#spawn(running);
       running.child = child;
       running.url = await child.ready;
     } catch (error) {
-      if (isFirst && this.#stopping === undefined) this.#fail(running, error, true);
+      if (isFirst && this.#stopping === undefined) this.#startFailed(running, error);
       throw error;
     }
     await this.#listening(running, isFirst);
     this.#init.onReady(entry.name, running.url, child.pid!, isFirst, sched.now_ms() - began_ms);
     running.isReady = true;
-    if (this.#running.every(({ isReady }) => isReady)) this.#ready.resolve();
+    this.#checkReady();
     const exit = await child.exited;
     if (this.#stopping === undefined) throw new Error(describeExit(exit));
   }
@@ -163,7 +176,7 @@ export class Node {
       name: entry.name,
       main: entry.main,
       flags: held === undefined ? flags : withPort(flags, held),
-      env: this.#init.env,
+      env: this.#init.environmentOf(entry),
       log,
       listen_fd: held?.fd,
     });
@@ -179,6 +192,19 @@ export class Node {
     }
   }
 
+  #startFailed(running: Running, error: unknown): void {
+    const { name } = running.planned.entry;
+    const isRefused = error instanceof StartError && error.exit.code === EXIT_CONFIG;
+    if (isRefused || this.#init.canWaitFor?.(name) !== true) return this.#fail(running, error, true);
+    running.isLate = true;
+    this.#init.onLate?.(name, error, running.log.tail);
+    this.#checkReady();
+  }
+
+  #checkReady(): void {
+    if (this.#running.every(({ isReady, isLate }) => isReady || isLate)) this.#ready.resolve();
+  }
+
   #fail(running: Running, error: unknown, isStart: boolean): void {
     this.#failed.resolve({ name: running.planned.entry.name, error, tail: running.log.tail, isStart });
     // A failed service must not be restarted while the others drain.
@@ -187,7 +213,10 @@ export class Node {
 
   #onSupervisorEvent(event: SupervisorEvent): void {
     if (event.event !== 'crashed' || event.restart_ms === undefined || this.#stopping !== undefined) return;
-    const { name } = this.#byName(event.kind).planned.entry;
+    const { planned, isLate, isReady } = this.#byName(event.kind);
+    const { name } = planned.entry;
+    // Its failure was reported once.
+    if (isLate && !isReady) return;
     const { error } = event;
     const why = error instanceof StartError ? describeExit(error.exit) : messageOf(error);
     this.#init.onCrash(name, why, event.restart_ms);

@@ -51,6 +51,8 @@ export interface Planned {
   readonly entry: ServiceEntry;
   /** The flags of its process. */
   readonly flags: readonly string[];
+  /** The text of a configuration key from the flags, the environment or the file; undefined if the service's default applies. */
+  readonly value: (key: string) => string | undefined;
 }
 
 export async function plan(init: PlanInit): Promise<Planned[]> {
@@ -74,12 +76,21 @@ export async function plan(init: PlanInit): Promise<Planned[]> {
     const own = sets.filter(({ name }) => name === entry.name);
     const defaults = Object.entries({ ...entry.defaults(place), ...callDefaults(entry, place) }).filter(([key]) => {
       const isSet = own.some((set) => set.key === key);
-      return !isSet && !hasKey(tables[entry.name], key) && init.env[variableOf(entry.name, key)] === undefined;
+      return (
+        !isSet && valueIn(tables[entry.name], key) === undefined && init.env[variableOf(entry.name, key)] === undefined
+      );
     });
     const file = init.config === undefined ? [] : [`--config=${resolve(init.config)}`, `--config-table=${entry.name}`];
     const socket = ['server.socket', place.home.of(entry.name).socket] as const;
     const flags = [...defaults, ...own.map(({ key, value }) => [key, value] as const), socket];
-    return { entry, flags: [...file, ...flags.map(([key, value]) => `--${key}=${value}`)] };
+    const value = (key: string): string | undefined => {
+      const found =
+        flags.findLast(([name]) => name === key)?.[1] ??
+        init.env[variableOf(entry.name, key)] ??
+        valueIn(tables[entry.name], key);
+      return typeof found === 'string' ? found : undefined;
+    };
+    return { entry, flags: [...file, ...flags.map(([key, text]) => `--${key}=${text}`)], value };
   });
 }
 
@@ -156,14 +167,14 @@ async function readTables(path: string): Promise<Record<string, unknown>> {
   return tables;
 }
 
-/** Whether a table contains a dotted key, at any nesting. */
-function hasKey(table: unknown, key: string): boolean {
+/** The value of a dotted key in a table, at any nesting. */
+function valueIn(table: unknown, key: string): unknown {
   let at = table;
   for (const part of key.split('.')) {
-    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, part)) return false;
+    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, part)) return undefined;
     at = (at as Record<string, unknown>)[part];
   }
-  return true;
+  return at;
 }
 
 const variableOf = (name: string, key: string): string => `RON_${name}_${key.replaceAll('.', '_')}`.toUpperCase();

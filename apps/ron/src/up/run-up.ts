@@ -1,12 +1,13 @@
 /**
  * `ron up` from its flags to its exit code.
  */
+import { existsSync } from 'node:fs';
 import { relative } from 'node:path';
 import { Deadline, sched, sleep } from '@ron/kernel';
-import { BASE_PORT_DEFAULT, type Service } from '@ron/proto';
+import { BASE_PORT_DEFAULT, takeEnvironment, type Service } from '@ron/proto';
 import type { Values } from '../command.ts';
 import { withCompileCache } from '../compile-cache.ts';
-import { CliError, messageOf, systemCode, type Exit } from '../exits.ts';
+import { CliError, exitOf, messageOf, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
 import { homeOf, socketUrl, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
@@ -14,7 +15,8 @@ import { readinessOf } from '../readiness.ts';
 import { compileAhead } from './compile-ahead.ts';
 import { NodeCapabilities } from './capabilities/node-capabilities.ts';
 import { lockHome, type LockedHome } from './directory.ts';
-import { Node, type Failure } from './node.ts';
+import { environmentOf, holdsSecrets, withoutSecrets } from './environment.ts';
+import { EXIT_CONFIG, Node, type Failure } from './node.ts';
 import { parsePort, plan, type PLAN_OPTIONS, type Planned } from './plan.ts';
 import { StartError } from './service-child.ts';
 import { startOrder } from './table/call-graph.ts';
@@ -28,8 +30,6 @@ const RENEW_EVERY_MS = 60_000;
 /** A service that is still degraded after this many probes is reported. */
 const PROBES_MAX = 8;
 const PROBE_EVERY_MS = 250;
-/** Exit code of a service whose configuration was refused. */
-const SERVICE_CONFIG = 78;
 
 export async function runUp(
   values: Values<typeof PLAN_OPTIONS>,
@@ -37,11 +37,12 @@ export async function runUp(
   table: readonly ServiceEntry[],
 ): Promise<Exit> {
   const stop = new StopSignals(io);
+  const own_env = takeEnvironment(io.env);
   const base_port = parsePort(values['base-port'], BASE_PORT_DEFAULT);
   const amnesia = values.amnesia === true;
   const degraded = values.degraded === true;
   const planAt = (home: Home): Promise<Planned[]> =>
-    plan({ ...values, place: { home, base_port, amnesia, degraded }, table, env: io.env });
+    plan({ ...values, place: { home, base_port, amnesia, degraded }, table, env: own_env });
   // Usage errors are found before any file is created. The directory itself may change below (--amnesia).
   await planAt(homeOf(values, io));
   await using locked = await lockHome(values, io, stop.signal);
@@ -54,18 +55,20 @@ export async function runUp(
   await locked.writeState({ pid: process.pid, started, services: {}, pids: {} });
   const capabilities = new NodeCapabilities(home, services, table, io);
   await capabilities.prepare(stop.signal);
-  const env = withOneMallocArena(amnesia ? io.env : withCompileCache(io.env));
+  const env = withOneMallocArena(amnesia ? own_env : withCompileCache(own_env));
+  const kekOf = await prepareKeks(services, own_env['RON_KEK'], stop.signal);
   await compileAhead(
     services.map(({ entry }) => entry.main),
-    env,
+    withoutSecrets(env),
     stop.signal,
   );
 
   const node = new Node({
     services,
+    canWaitFor: (name) => haveKeys(home, services, name),
     home,
     keepLogs: !amnesia,
-    env,
+    environmentOf: (entry) => environmentOf(entry, env, kekOf(entry)),
     onListening: (name, isFirst) => capabilities.onListening(name, isFirst, stop.signal),
     ...reporter(io, () => writeState(locked, node, started)),
   });
@@ -79,6 +82,7 @@ export async function runUp(
   const order = startOrder(services.map(({ entry }) => entry));
   const ready = node.start().then(async () => {
     await onAllReady(io, locked, node, started);
+    if (holdsSecrets(own_env)) (await import('@ron/service/protect-process')).protectProcess();
     renewRegularly(io, capabilities, stop.signal);
     await noteProblems(io, order, home, stop.signal);
   });
@@ -90,6 +94,27 @@ export async function runUp(
   } finally {
     await node.stop();
   }
+}
+
+/** The key of each service that does not hold that of the node. Seals its files with it. */
+async function prepareKeks(
+  services: readonly Planned[],
+  kek: string | undefined,
+  signal: AbortSignal,
+): Promise<(entry: ServiceEntry) => string | undefined> {
+  if (kek === undefined || kek === '') return () => undefined;
+  const [{ serviceKek }, { resealFiles }] = await Promise.all([
+    import('@ron/custody/sealed'),
+    import('./sealed-files.ts'),
+  ]);
+  await resealFiles(services, { kek }, signal);
+  return ({ name, holds_secrets }) => (holds_secrets === true ? undefined : serviceKek(kek, name));
+}
+
+/** Whether the services stored the keys that this one derives for them, and can check capabilities without it. */
+function haveKeys(home: Home, services: readonly Planned[], name: Service): boolean {
+  const isKeyService = services.some(({ entry }) => entry.name === name && entry.derives_keys === true);
+  return isKeyService && services.every(({ entry }) => entry.name === name || existsSync(home.of(entry.name).cache));
 }
 
 /**
@@ -165,7 +190,7 @@ async function renewNow(capabilities: NodeCapabilities, stopping: AbortSignal): 
 function reporter(
   io: Io,
   updateState: () => Promise<void>,
-): Pick<ConstructorParameters<typeof Node>[0], 'onReady' | 'onCrash' | 'onDraining'> {
+): Pick<ConstructorParameters<typeof Node>[0], 'onReady' | 'onCrash' | 'onDraining' | 'onLate'> {
   return {
     onReady(name, url, pid, isFirst, took_ms) {
       const line = `${name.padEnd(8)} ${url}  pid ${pid}, ${humanDuration(took_ms)}`;
@@ -177,6 +202,11 @@ function reporter(
       void updateState().catch((error: unknown) => io.note(`failed to write node.json: ${messageOf(error)}`));
     },
     onCrash: (name, why, restart_ms) => io.note(`${name} ${why}; restarting in ${humanDuration(restart_ms)}`),
+    onLate: (name, error, tail) =>
+      io.note(
+        `${messageOf(error)}: ${tail.split('\n').at(-1)!.trim()}\n` +
+          `     ${name} is restarted until it succeeds; meanwhile the others check capabilities with stored keys`,
+      ),
     onDraining: (names) => io.note(`draining ${names.join(', ')}`),
   };
 }
@@ -192,9 +222,10 @@ function failure({ name, error, tail, isStart }: Failure, log: string, isTempora
           .join('\n')}`;
   const where = isTemporary ? '' : `\n     full log: ${log}`;
   if (error instanceof CliError) return error;
+  if (exitOf(error) === 'permission') return new CliError('permission', messageOf(error));
   if (!isStart)
     return new CliError('internal', `${name} keeps crashing; stopped the node${lines}${where}`, 'unhealthy');
-  const isConfig = error instanceof StartError && error.exit.code === SERVICE_CONFIG;
+  const isConfig = error instanceof StartError && error.exit.code === EXIT_CONFIG;
   const why = messageOf(error);
   const hint = tail.includes('EADDRINUSE')
     ? '\n     the port is in use, perhaps by another node: choose other ports with --base-port'
@@ -216,6 +247,8 @@ class StopSignals {
     process.on('SIGINT', () => this.#signal(io, 'interrupted'));
     process.on('SIGTERM', () => this.#signal(io, 'terminated'));
     process.on('SIGHUP', () => this.onReload());
+    // Without a handler, Node opens a debugger port.
+    process.on('SIGUSR1', () => undefined);
   }
 
   /** Aborted by the first signal. */

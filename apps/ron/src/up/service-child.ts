@@ -55,12 +55,16 @@ export class ServiceChild {
 
   constructor(init: ServiceChildInit) {
     init.log.startRun();
-    this.#child = spawn(process.execPath, ['--import', EXIT_WITH_PARENT, init.main, ...init.flags], {
-      detached: true,
-      env: { ...init.env, [SUPERVISED]: '1' },
-      // The fourth is the pipe of exit-with-parent.ts. It is never written; the system closes it when `ron up` exits.
-      stdio: ['ignore', 'pipe', 'pipe', 'pipe', ...(init.listen_fd === undefined ? [] : [init.listen_fd])],
-    });
+    this.#child = spawn(
+      process.execPath,
+      ['--disable-sigusr1', '--import', EXIT_WITH_PARENT, init.main, ...init.flags],
+      {
+        detached: true,
+        env: { ...init.env, [SUPERVISED]: '1' },
+        // The fourth is the pipe of exit-with-parent.ts. It is never written; the system closes it when `ron up` exits.
+        stdio: ['ignore', 'pipe', 'pipe', 'pipe', ...(init.listen_fd === undefined ? [] : [init.listen_fd])],
+      },
+    );
     this.pid = this.#child.pid;
     // The exit of the service breaks the pipe; `exited` reports it.
     this.#child.stdio[3]!.on('error', () => undefined);

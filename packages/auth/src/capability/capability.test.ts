@@ -6,6 +6,7 @@ import { attenuate, inspectToken, mint, mintWith } from './capability.ts';
 import { parseNetwork } from './networks.ts';
 import { MemoryKeySource } from '../keys/key-source.ts';
 import { CAPABILITY_LIMITS } from './limits.ts';
+import { CLOCK_SKEW_MS } from '../revocations/epochs.ts';
 import { newMacaroon } from './macaroon.ts';
 import { encodeToken } from './token.ts';
 
@@ -161,4 +162,43 @@ test('networks are values too', async () => {
   const home = parseNetwork('10.0.0.0/8')!;
   const token = attenuate(await bench.token(), [{ key: 'ip', networks: [home] }]);
   assert.equal(inspectToken(token).texts.at(-1), 'ip in 10.0.0.0/8');
+});
+
+test('a capability names its issuers, nearest first; both formats have one spelling', async () => {
+  await using keys = new MemoryKeySource();
+  const claim = { audience: 'storage', scopes: ['storage:get'], ttl_ms: 5000 } as const;
+  const ids = ['a', 'b', 'c', 'd', 'e'].map((letter) => letter.repeat(22));
+  const identifierOf = (token: string): string =>
+    Buffer.from(token, 'base64url')
+      .toString('latin1')
+      .match(/ron[12]\.[\w.-]+/)![0];
+  for (let count = 0; count <= CAPABILITY_LIMITS.chain_max; count++) {
+    const { token, capability_id } = await mint(keys, { ...claim, chain: ids.slice(0, count) }, signal);
+    assert.deepEqual(inspectToken(token).chain, ids.slice(0, count));
+    assert.equal(inspectToken(token).capability_id, capability_id);
+    assert.ok(identifierOf(token).startsWith(count === 0 ? 'ron1.' : 'ron2.'));
+  }
+  await assert.rejects(mint(keys, { ...claim, chain: ids }, signal), validation(/at most 4 steps/));
+  const { key_id, key } = await keys.current('storage', signal);
+  for (const [format, chain] of [
+    ['ron1', `.${ids[0]}`],
+    ['ron2', ''],
+    ['ron3', ''],
+    ['ron2', `.${ids.join('.')}`],
+  ])
+    assert.throws(
+      () => inspectToken(encodeToken(newMacaroon(key, Buffer.from(`${format}.${key_id}.x.0.${ids[0]}${chain}`)))),
+      validation(/foreign identifier/),
+    );
+});
+
+test('an epoch from the future is not minted', async () => {
+  using clock = new TestClock();
+  await using keys = new MemoryKeySource();
+  const claim = { audience: 'storage', scopes: ['storage:get'], ttl_ms: 5000 } as const;
+  await mint(keys, { ...claim, epoch: clock.wall_ms + CLOCK_SKEW_MS }, signal);
+  await assert.rejects(
+    mint(keys, { ...claim, epoch: clock.wall_ms + CLOCK_SKEW_MS + 1 }, signal),
+    validation(/not in the future/),
+  );
 });

@@ -6,7 +6,8 @@
  * is valid. `attenuate` and `inspectToken` need no key and no network.
  * Bound: `CAPABILITY_LIMITS`; a lifetime is clamped into its range.
  *
- *   identifier = ron1.<key id>.<subject>.<epoch>.<nonce, 16 random bytes in base64url>
+ *   identifier = ron1.<key id>.<subject>.<epoch>.<id, 16 random bytes in base64url>      issued by the node itself
+ *              | ron2.<key id>.<subject>.<epoch>.<id>(.<id of an issuer>){1,4}           issued from another, nearest first
  */
 import { isScope, isService, scopeService } from '@ron/proto';
 import type { Scope, Service } from '@ron/proto';
@@ -15,14 +16,19 @@ import { formatCaveat, isFactCaveat, parseCaveat, quote } from './caveats.ts';
 import type { BodyCaveat, Caveat, FactCaveat, RateCaveat } from './caveats.ts';
 import { isUsableKey, KEY_ID_PATTERN } from '../keys/key-ring.ts';
 import type { KeySource } from '../keys/key-source.ts';
+import { isFromFuture } from '../revocations/epochs.ts';
 import { CAPABILITY_LIMITS as LIMITS } from './limits.ts';
 import { addCaveat, decodeMacaroon, encodeMacaroon, newMacaroon, readUtf8 } from './macaroon.ts';
 import type { Decoded, Macaroon } from './macaroon.ts';
 import { decodeToken, encodeToken } from './token.ts';
 
 const SUBJECT_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
-const IDENTIFIER = /^ron1\.([a-z0-9]{1,32})\.([A-Za-z0-9_-]{1,64})\.(0|[1-9][0-9]{0,15})\.([A-Za-z0-9_-]{22})$/;
-const NONCE_BYTES = 16;
+export const CAPABILITY_ID_PATTERN = '^[A-Za-z0-9_-]{22}$';
+const CAPABILITY_ID = new RegExp(CAPABILITY_ID_PATTERN);
+const IDENTIFIER =
+  /^ron([12])\.([a-z0-9]{1,32})\.([A-Za-z0-9_-]{1,64})\.(0|[1-9][0-9]{0,15})\.([A-Za-z0-9_-]{22})((?:\.[A-Za-z0-9_-]{22}){0,4})$/;
+const ID_BYTES = 16;
+const NO_ISSUERS: readonly string[] = Object.freeze([]);
 const NOT_TEXT: Decoded<never> = { ok: false, reason: 'a caveat is not text' };
 
 /** A caveat as a value, or in the text form that `parseCaveat` reads. */
@@ -38,8 +44,10 @@ export interface MintInit {
   expires_ms_max?: number | undefined;
   /** The subject it is issued to: letters, digits, `_`, `-`. Used for revocation and audit. Default `-`. */
   subject?: string;
-  /** The subject's revocation epoch at issue. Default 0. */
+  /** The subject's revocation epoch at issue, at most `CLOCK_SKEW_MS` ahead of the clock. Default 0. */
   epoch?: number;
+  /** The ids of the capabilities that it is issued from, nearest first. Default none. */
+  chain?: readonly string[];
   /** Further restrictions. */
   caveats?: readonly CaveatLike[];
 }
@@ -54,6 +62,8 @@ export interface Minted {
 /** The contents of a token, without its signature. */
 export interface Capability {
   readonly capability_id: string;
+  /** The ids of the capabilities that it was issued from, nearest first. */
+  readonly chain: readonly string[];
   readonly key_id: string;
   readonly subject: string;
   readonly epoch: number;
@@ -85,7 +95,7 @@ export async function mint(keys: KeySource, init: MintInit, signal: AbortSignal)
 export function mintWith(key: Uint8Array, key_id: string, init: MintInit): Minted {
   assert(isUsableKey(key), 'the key is live');
   assert(KEY_ID_PATTERN.test(key_id), 'the key id is well-formed');
-  const { audience, scopes, subject = '-', epoch = 0 } = init;
+  const { audience, scopes, subject = '-', epoch = 0, chain = [] } = init;
   if (!isService(audience)) throw invalid(`audience ${quote(String(audience))} is not a service`);
   if (scopes.length === 0) throw invalid('a capability requires at least one scope');
   for (const scope of scopes) {
@@ -94,9 +104,16 @@ export function mintWith(key: Uint8Array, key_id: string, init: MintInit): Minte
   }
   if (!SUBJECT_PATTERN.test(subject)) throw invalid('a subject is 1 to 64 letters, digits, "_" or "-"');
   if (!Number.isSafeInteger(epoch) || epoch < 0) throw invalid('an epoch is an integer from 0');
+  if (isFromFuture(epoch, sched.wall_ms())) throw invalid('an epoch is not in the future');
+  if (chain.length > LIMITS.chain_max) throw invalid(`capabilities are issued over at most ${LIMITS.chain_max} steps`);
+  assert(
+    chain.every((id) => CAPABILITY_ID.test(id)),
+    'the ids of the issuers are well-formed',
+  );
   const expires_ms = Math.min(sched.wall_ms() + clampTtl_ms(init.ttl_ms), init.expires_ms_max ?? Infinity);
-  const capability_id = Buffer.from(sched.randomBytes(NONCE_BYTES)).toString('base64url');
-  const identifier = Buffer.from(`ron1.${key_id}.${subject}.${epoch}.${capability_id}`);
+  const capability_id = Buffer.from(sched.randomBytes(ID_BYTES)).toString('base64url');
+  const ids = [capability_id, ...chain];
+  const identifier = Buffer.from(`ron${ids.length > 1 ? 2 : 1}.${key_id}.${subject}.${epoch}.${ids.join('.')}`);
   const macaroon = withCaveats(newMacaroon(key, identifier), [
     { key: 'audience', service: audience },
     { key: 'expires', at_ms: expires_ms },
@@ -122,7 +139,11 @@ export function inspectToken(token: string): Capability & { readonly bytes: numb
 /** Parses a macaroon as a capability. Does not verify it: `verifyChain` does. */
 export function readCapability(macaroon: Macaroon): Decoded<Capability> {
   const identifier = IDENTIFIER.exec(Buffer.from(macaroon.identifier).toString('latin1'));
-  if (identifier === null) return { ok: false, reason: 'it has a foreign identifier' };
+  const [, format, key_id = '', subject = '', epoch = '', capability_id = '', issuers = ''] = identifier ?? [];
+  // One spelling per capability: the second format has at least one issuer.
+  if (identifier === null || (format === '2') !== issuers.length > 0) {
+    return { ok: false, reason: 'it has a foreign identifier' };
+  }
   // The signature does not cover the location: accepting one would accept a modified token.
   if (macaroon.location !== undefined || macaroon.caveats.some((caveat) => caveat.location !== undefined)) {
     return { ok: false, reason: 'it has a location' };
@@ -135,11 +156,11 @@ export function readCapability(macaroon: Macaroon): Decoded<Capability> {
   if (audience?.key !== 'audience' || scopes?.key !== 'scopes' || expires?.key !== 'expires') {
     return { ok: false, reason: 'it does not begin with audience, expiry and scopes' };
   }
-  const [, key_id = '', subject = '', epoch = '', capability_id = ''] = identifier;
   return {
     ok: true,
     value: {
       capability_id,
+      chain: issuers === '' ? NO_ISSUERS : issuers.slice(1).split('.'),
       key_id,
       subject,
       epoch: Number(epoch),

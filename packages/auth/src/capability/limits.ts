@@ -13,6 +13,8 @@ export const CAPABILITY_LIMITS = {
   caveat_bytes_max: 1024,
   /** Entries in a list value: scopes, networks. */
   list_entries_max: 32,
+  /** Capabilities between one and the node's own from which it was issued. */
+  chain_max: 4,
   /** `mint` clamps lifetimes into this range. */
   ttl_ms_min: 1000,
   ttl_ms_max: 366 * 24 * 3600 * 1000,

@@ -43,7 +43,7 @@ const MUTANTS = [
     bug: 'an older document undoes a revocation',
     part: 'Revocations',
     module: import.meta.resolve('../revocations/revocations.ts'),
-    find: 'new Map(hasRoom || !isNewest ? this.#floors : [])',
+    find: 'new Map(hasRoom || !isNewest ? known : [])',
     replace: 'new Map<string, number>()',
     model: revocationsAgainstChecks,
     caught: /a revoked token is accepted/,

@@ -230,7 +230,7 @@ test('a cached token expires to the millisecond, even if the clock jumps', async
 test('a cached token becomes invalid with the epoch of its subject, and with the epoch of all subjects', async () => {
   const epochs = new Revocations();
   const revoke = (version: number, all: number, alice: number): void =>
-    epochs.apply({ version, all, subjects: { [subjectTag('alice')]: alice } });
+    epochs.apply({ version, all, subjects: { [subjectTag('alice')]: alice }, ids: {} });
   const bench = new Bench({ epochs });
   const alice = await bench.token({ subject: 'alice', epoch: 3 });
   const bob = await bench.token({ subject: 'bob', epoch: 3 });

@@ -18,7 +18,7 @@ import { RonError, sched, touch } from '@ron/kernel';
 import { readCapability } from '../capability/capability.ts';
 import type { Capability } from '../capability/capability.ts';
 import { refusalOf, wrongAudience } from '../check.ts';
-import { NOTHING_REVOKED } from '../revocations/epochs.ts';
+import { isFromFuture, NOTHING_REVOKED } from '../revocations/epochs.ts';
 import type { RevocationEpochs } from '../revocations/epochs.ts';
 import { isUsableKey } from '../keys/key-ring.ts';
 import type { KeySource } from '../keys/key-source.ts';
@@ -55,6 +55,10 @@ interface Proven {
 const NO_TOKEN = unauthorized('a capability is required: send Authorization: Bearer <capability>');
 const TOO_LONG = unauthorized(`a capability has at most ${TOKEN_CHARS_MAX} characters`);
 const BAD_SIGNATURE = unauthorized('capability does not verify: its signature is invalid');
+const REVOKED = unauthorized('capability was revoked');
+const FROM_FUTURE = unauthorized(
+  'capability was issued in the future: check the clocks of its issuer and of this service',
+);
 const UNKNOWN_KEY = unauthorized('capability does not verify: its key is unknown or retired');
 /** How often a check restarts because keys changed meanwhile. */
 const KEY_TRIES_MAX = 3;
@@ -140,9 +144,14 @@ export class Checker {
 
   /** The checks whose result can differ between two requests with the same token. */
   #judge({ capability, rates }: Proven, request: AccessRequest): AccessVerdict {
-    if (capability.epoch < this.#epochs.floor(capability.subject)) return unauthorized('capability was revoked');
+    const wall_ms = sched.wall_ms();
+    if (capability.epoch < this.#epochs.floor(capability.subject)) return REVOKED;
+    if (this.#epochs.isRevoked(capability.capability_id)) return REVOKED;
+    for (const issuer of capability.chain) if (this.#epochs.isRevoked(issuer)) return REVOKED;
+    // Otherwise it would survive the revocation of all capabilities issued until now.
+    if (isFromFuture(capability.epoch, wall_ms)) return FROM_FUTURE;
     if (capability.problem !== undefined) return forbidden(`capability cannot be used: ${capability.problem}`);
-    const at = { audience: this.audience, scopes: capability.scopes, wall_ms: sched.wall_ms() };
+    const at = { audience: this.audience, scopes: capability.scopes, wall_ms };
     for (const caveat of capability.caveats) {
       const refusal = refusalOf(caveat, request, at);
       if (refusal !== undefined) return refusal;
@@ -156,9 +165,10 @@ export class Checker {
         retry_after_ms,
       };
     }
-    const { capability_id, subject, scopes, texts: caveats } = capability;
+    const { capability_id, chain, subject, scopes, texts: caveats } = capability;
     const is_service = isServiceSubject(subject);
-    return { ok: true, capability_id, subject, is_service, scopes, caveats, phase2: this.#phase2(capability, request) };
+    const phase2 = this.#phase2(capability, request);
+    return { ok: true, capability_id, chain, subject, is_service, scopes, caveats, phase2 };
   }
 
   #phase2(capability: Capability, request: AccessRequest): Phase2 {

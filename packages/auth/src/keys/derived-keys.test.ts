@@ -6,7 +6,15 @@ import { RonError } from '@ron/kernel';
 import { signal, TestClock } from '../../test/support.ts';
 import { mint } from '../capability/capability.ts';
 import { Checker } from '../checker/checker.ts';
-import { DerivedKeySource, keyIdOf, type Derived, type KeyCache, type KeyDeriver } from './derived-keys.ts';
+import {
+  DerivedKeySource,
+  keyIdOf,
+  type Derived,
+  type KeyCache,
+  type KeyDeriver,
+  type RootState,
+} from './derived-keys.ts';
+import type { Service } from '@ron/proto';
 import type { KeySet } from './key-ring.ts';
 
 /** A minimal key service: a secret for each version, and a switch for an outage. */
@@ -17,28 +25,28 @@ class Root implements KeyDeriver {
   away = false;
   readonly asked: string[] = [];
 
-  async derive(label: string, version = this.secrets.length): Promise<Derived> {
-    this.asked.push(`${label} of ${version}`);
+  polls = 0;
+
+  async state(): Promise<RootState> {
+    this.polls += 1;
+    if (this.away) throw new RonError('unreachable', 'kms is down');
+    return { version: this.secrets.length, version_min: this.version_min, root_id: this.secrets[0]! };
+  }
+
+  async derive(audience: Service, version = this.secrets.length): Promise<Derived> {
+    this.asked.push(`${audience} of ${version}`);
     if (this.away) throw new RonError('unreachable', 'kms is down');
     if (version < this.version_min || this.deleted.has(version)) throw new RonError('conflict', 'retired');
-    const secret = new Uint8Array(
-      createHmac('sha256', this.secrets[version - 1]!)
-        .update(label)
-        .digest(),
-    );
-    return { version, version_min: this.version_min, secret };
+    return { version, version_min: this.version_min, secret: this.secretOf(version, audience) };
   }
 
   keyId(version: number): string {
     return keyIdOf(version, this.secretOf(version));
   }
 
-  secretOf(version: number, label = `audience/storage/v${version}`): Uint8Array {
-    return new Uint8Array(
-      createHmac('sha256', this.secrets[version - 1]!)
-        .update(label)
-        .digest(),
-    );
+  secretOf(version: number, audience: Service = 'storage'): Uint8Array {
+    const hmac = createHmac('sha256', this.secrets[version - 1]!);
+    return new Uint8Array(hmac.update(audience).digest());
   }
 
   rotate(): void {
@@ -80,7 +88,7 @@ test('keys follow from the root, the audience and the version; one source mints 
   await using service = new DerivedKeySource({ deriver: root });
   const { token } = await mint(issuer, CLAIM, signal);
   assert.equal(await verdict(new Checker({ audience: 'storage', keys: service }), token), 'ok');
-  assert.deepEqual(root.asked, ['audience/storage/v1 of 1', 'audience/storage/v1 of 1']);
+  assert.deepEqual(root.asked, ['storage of 1', 'storage of 1']);
   const storage = (await issuer.current('storage', signal)).key;
   const kms = (await issuer.current('kms', signal)).key;
   assert.notDeepEqual(storage, kms);
@@ -194,6 +202,7 @@ test('concurrent callers share one query, and each ends by its own signal', asyn
   let answer: ((derived: Derived) => void) | undefined;
   let asked = 0;
   const deriver: KeyDeriver = {
+    state: () => Promise.reject(new Error('not polled')),
     derive: () => {
       asked += 1;
       return new Promise((resolve) => (answer = resolve));
@@ -210,7 +219,9 @@ test('concurrent callers share one query, and each ends by its own signal', asyn
 });
 
 test('a query without an answer ends at its deadline', async () => {
-  await using keys = new DerivedKeySource({ deriver: { derive: () => new Promise(() => undefined) }, deadline_ms: 20 });
+  const never = (): Promise<never> => new Promise(() => undefined);
+  const deriver = { state: never, derive: never };
+  await using keys = new DerivedKeySource({ deriver, deadline_ms: 20 });
   await assert.rejects(keys.current('storage', signal), { code: 'not_ready' });
 });
 
@@ -224,9 +235,10 @@ test('closing zeroes the keys, even those of a pending query, and nothing prints
   let late: Uint8Array | undefined;
   const slow = new DerivedKeySource({
     deriver: {
-      derive: async (label, version) => {
+      state: () => root.state(),
+      derive: async (audience, version) => {
         await slow.close();
-        const derived = await root.derive(label, version);
+        const derived = await root.derive(audience, version);
         late = derived.secret;
         return derived;
       },
@@ -250,4 +262,45 @@ test('a cache that cannot be written does not affect the keys', async () => {
   });
   assert.match((await keys.current('storage', signal)).key_id, /^v1x/);
   assert.match(String(problems[0]), /full/);
+});
+
+test('a poll derives only when the root changed: rotated, retired or replaced; audiences in use are derived again', async (t) => {
+  const root = new Root();
+  await using keys = new DerivedKeySource({ deriver: root });
+  await keys.current('kms', signal);
+  const stop = new AbortController();
+  let refreshed = 0;
+  const onRefreshed = (): Promise<void> => Promise.resolve(void (refreshed += 1));
+  const running = keys.run('storage', () => 1, stop.signal, { onRefreshed }).catch(() => undefined);
+  t.after(async () => {
+    stop.abort();
+    await running;
+  });
+  const polled = async (): Promise<void> => {
+    const { polls } = root;
+    while (root.polls < polls + 3) await new Promise((resolve) => setTimeout(resolve, 1));
+  };
+  await polled();
+  const asked = root.asked.length;
+  await polled();
+  assert.equal(root.asked.length, asked, 'an unchanged root is not derived from');
+  assert.equal(refreshed, 1);
+  root.rotate();
+  await polled();
+  assert.equal((await keys.current('storage', signal)).key_id, root.keyId(2));
+  assert.ok(root.asked.includes('kms of 2'));
+  assert.equal(refreshed, 2);
+  root.version_min = 2;
+  await polled();
+  assert.equal(await keys.key('storage', root.keyId(1), signal), undefined);
+  root.secrets.splice(0, 2, 'new 1', 'new 2');
+  await polled();
+  assert.equal((await keys.current('storage', signal)).key_id, root.keyId(2), 'another root with the same versions');
+  root.away = true;
+  await polled();
+  assert.match(keys.problem('storage')!, /kms is down/);
+  assert.equal((await keys.current('storage', signal)).key_id, root.keyId(2), 'known keys stay valid');
+  root.away = false;
+  await polled();
+  assert.equal(keys.problem('storage'), undefined);
 });

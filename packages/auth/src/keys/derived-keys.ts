@@ -3,11 +3,12 @@
  * `vNx<check>`. The check is a digest of the key itself: a key service that lost its root and created another yields
  * keys with other names.
  *
- * Contract: known keys are returned without a request. The key service is queried when a key is needed for the first
- * time, when an unknown key id is met (at most once in `requery_ms`, because clients choose key ids), and regularly by
- * `run`. A new version of the root is the current key from then on. A version below the root's minimum version becomes
- * invalid, and `generation` changes before its bytes are zeroed. While the key service is down, known keys remain valid;
- * for others the call rejects with `not_ready`. Keys that the cache holds from an earlier run count as known.
+ * Contract: known keys are returned without a request. Keys are derived when one is needed for the first time, when an
+ * unknown key id is met (at most once in `requery_ms`, because clients choose key ids), and when `run`, which polls the
+ * state of the root, finds that it changed. A new version of the root is the current key from then on. A version below the
+ * root's minimum version becomes invalid, and `generation` changes before its bytes are zeroed. While the key service is
+ * down, known keys remain valid; for others the call rejects with `not_ready`. Keys that the cache holds from an earlier
+ * run count as known.
  * Bound: `RING_KEYS_MAX` keys per audience; one query per audience at a time, `deadline_ms` for all its attempts.
  * Cancellation: the signal of a caller ends its wait, not the query, which other callers may share.
  */
@@ -15,7 +16,6 @@ import { hash } from 'node:crypto';
 import { inspect } from 'node:util';
 import { Deadline, isRonError, RonError, sched, sleep, touch } from '@ron/kernel';
 import { SERVICES, type Service } from '@ron/proto';
-import { AUDIENCE_LABEL } from './audience-names.ts';
 import { KeyRing, RING_KEYS_MAX } from './key-ring.ts';
 import type { AudienceKey, KeySet, RingKey } from './key-ring.ts';
 import { zeroKeySet, type KeySource } from './key-source.ts';
@@ -29,10 +29,21 @@ export interface Derived {
   readonly secret: Uint8Array;
 }
 
+/** Changes whenever the keys change. */
+export interface RootState {
+  readonly version: number;
+  /** Versions below it are invalid. */
+  readonly version_min: number;
+  /** Identifies the root: another one has other keys under the same versions. */
+  readonly root_id: string;
+}
+
 /** The holder of the root key. */
 export interface KeyDeriver {
+  /** Cheap, needs no capability, and leaves no entry in the audit log. */
+  state(signal: AbortSignal): Promise<RootState>;
   /** `version` undefined: the current one. Rejects with `conflict` or `not_found` if that version is retired. */
-  derive(label: string, version: number | undefined, signal: AbortSignal): Promise<Derived>;
+  derive(audience: Service, version: number | undefined, signal: AbortSignal): Promise<Derived>;
 }
 
 /** Stores the keys of an audience across restarts. */
@@ -55,7 +66,7 @@ export interface DerivedKeysInit {
 }
 
 export interface RunInit {
-  /** Called after each query of kms; a rejection counts as a failure of the query. */
+  /** Called when keys changed, and once a minute; a rejection counts as a failed poll. */
   onRefreshed?: (() => Promise<void>) | undefined;
 }
 
@@ -63,11 +74,9 @@ const KEY_ID = /^v([1-9][0-9]{0,5})x[0-9a-f]{8}$/;
 const CHECK_CHARS = 8;
 const RETRY_AFTER_MS = 1000;
 const BACKOFF_MS_MIN = 100;
-const BACKOFF_MS_MAX = 5000;
-
-export function audienceLabel(audience: Service, version: number): string {
-  return `${AUDIENCE_LABEL}${audience}/v${version}`;
-}
+/** A root that is retired right after an outage is retired here within two seconds too. */
+const BACKOFF_MS_MAX = 1000;
+const ON_REFRESHED_MS = 60_000;
 
 /** The known keys of one audience. */
 interface Known {
@@ -95,6 +104,8 @@ export class DerivedKeySource implements KeySource {
   readonly #init: DerivedKeysInit;
   readonly #known: ReadonlyMap<Service, Known>;
   #closed = false;
+  /** The state of the root for which all known keys were derived. */
+  #derived_for: string | undefined;
 
   constructor(init: DerivedKeysInit) {
     this.#init = init;
@@ -130,7 +141,7 @@ export class DerivedKeySource implements KeySource {
 
   /** Whether keys of the audience are known, however old. */
   has(audience: Service): boolean {
-    return this.#of(audience).ring !== undefined;
+    return hasKeys(this.#of(audience));
   }
 
   async key(audience: Service, key_id: string, signal: AbortSignal): Promise<Uint8Array | undefined> {
@@ -146,9 +157,9 @@ export class DerivedKeySource implements KeySource {
     signal.throwIfAborted();
     if (this.#closed) throw closedError();
     const known = this.#of(audience);
-    if (known.ring === undefined) await this.#askAgain(audience, known, signal);
-    if (known.ring === undefined) throw this.#away(known.error);
-    return known.ring.current(audience);
+    if (!hasKeys(known)) await this.#askAgain(audience, known, signal);
+    if (!hasKeys(known)) throw this.#away(known.error);
+    return known.ring!.current(audience);
   }
 
   /** Queries the key service now. */
@@ -165,24 +176,50 @@ export class DerivedKeySource implements KeySource {
     await wait.run(() => known.asking ?? Promise.resolve());
   }
 
-  /** Refreshes the keys of an audience, and of others that were requested, until the signal aborts. */
-  async run(audience: Service, refresh_ms: () => number, stopping: AbortSignal, init: RunInit = {}): Promise<void> {
+  /** Polls the state of the root, and derives the keys of an audience, and of others that were requested, when it changed. */
+  async run(audience: Service, poll_ms: () => number, stopping: AbortSignal, init: RunInit = {}): Promise<void> {
     let failures = 0;
+    let refreshed_ms = -Infinity;
     while (!this.#closed) {
-      const isFine = await this.#refreshAll(audience, stopping, init).then(
-        () => true,
-        () => false,
-      );
-      failures = isFine ? 0 : failures + 1;
+      try {
+        const isNew = await this.#poll(audience, stopping);
+        if (isNew || sched.now_ms() - refreshed_ms >= ON_REFRESHED_MS) {
+          await init.onRefreshed?.();
+          refreshed_ms = sched.now_ms();
+        }
+        failures = 0;
+      } catch {
+        // `problem` and the metrics report it.
+        failures += 1;
+      }
       const backoff_ms = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(failures, 10));
-      await sleep((isFine ? refresh_ms() : backoff_ms) * (0.8 + sched.random() * 0.4), stopping, 'derived_keys');
+      await sleep((failures === 0 ? poll_ms() : backoff_ms) * (0.8 + sched.random() * 0.4), stopping, 'derived_keys');
     }
   }
 
-  async #refreshAll(audience: Service, signal: AbortSignal, { onRefreshed }: RunInit): Promise<void> {
-    await this.refresh(audience, signal);
-    await onRefreshed?.();
-    for (const other of SERVICES) if (other !== audience && this.has(other)) await this.refresh(other, signal);
+  /** Whether the root changed. Its keys were derived then. */
+  async #poll(audience: Service, stopping: AbortSignal): Promise<boolean> {
+    const known = this.#of(audience);
+    using deadline = Deadline.after('derive', this.#deadline_ms, { signal: stopping });
+    const state = await deadline
+      .run((signal) => this.#init.deriver.state(signal))
+      .catch((error: unknown) => {
+        if (!stopping.aborted) failed(known, error);
+        throw error;
+      });
+    const { version, version_min, root_id } = state;
+    const name = `${version} ${version_min} ${root_id}`;
+    if (name === this.#derived_for) {
+      answered(known);
+      return false;
+    }
+    // At once, because deriving needs a capability, which may have been retired together with the root.
+    for (const { ring } of this.#known.values()) ring?.retire((key_id) => versionOf(key_id)! < version_min);
+    await this.refresh(audience, stopping);
+    for (const other of SERVICES) if (other !== audience && this.has(other)) await this.refresh(other, stopping);
+    // If the root changed meanwhile, the next poll finds another state.
+    this.#derived_for = name;
+    return true;
   }
 
   close(): Promise<void> {
@@ -232,13 +269,10 @@ export class DerivedKeySource implements KeySource {
       using deadline = Deadline.after('derive', this.#deadline_ms);
       const set = await deadline.run((signal) => this.#derive(audience, known.ring, signal));
       this.#adopt(known, set);
-      known.error = undefined;
-      known.answered_total += 1;
-      known.answered_ms = sched.now_ms();
+      answered(known);
       await this.#keep(known, audience);
     } catch (error) {
-      known.error = error;
-      known.failed_total += 1;
+      failed(known, error);
       throw error;
     } finally {
       touch(this);
@@ -248,18 +282,14 @@ export class DerivedKeySource implements KeySource {
 
   /** All valid versions, the current one first. The first query also returns the minimum version. */
   async #derive(audience: Service, ring: KeyRing | undefined, signal: AbortSignal): Promise<KeySet> {
-    const { deriver } = this.#init;
-    const guess = versionOf(ring?.keyIds[0]) ?? 1;
-    const first = await deriver.derive(audienceLabel(audience, guess), undefined, signal);
-    const isGuessed = first.version === guess;
+    const first = await this.#init.deriver.derive(audience, undefined, signal);
     // The same secret means the same root, so its known older versions remain valid. Otherwise all versions are queried again.
-    const current = { key_id: keyIdOf(guess, first.secret), secret: first.secret };
-    const sameRoot = isGuessed && ring?.holds(audience, current.key_id, first.secret) === true ? ring : undefined;
-    const keys: RingKey[] = isGuessed ? [current] : [];
-    if (!isGuessed) first.secret.fill(0);
+    const current = { key_id: keyIdOf(first.version, first.secret), secret: first.secret };
+    const sameRoot = ring?.holds(audience, current.key_id, first.secret) === true ? ring : undefined;
+    const keys: RingKey[] = [current];
     const least = Math.max(first.version_min, first.version - RING_KEYS_MAX + 1);
     try {
-      for (let version = first.version - keys.length; version >= least; version--) {
+      for (let version = first.version - 1; version >= least; version--) {
         const known = sameRoot?.keyIds.find((key_id) => versionOf(key_id) === version);
         const copy = known === undefined ? undefined : sameRoot?.copy(audience, known);
         const secret = copy ?? (await this.#older(audience, version, signal));
@@ -274,7 +304,7 @@ export class DerivedKeySource implements KeySource {
 
   async #older(audience: Service, version: number, signal: AbortSignal): Promise<Uint8Array | undefined> {
     try {
-      return (await this.#init.deriver.derive(audienceLabel(audience, version), version, signal)).secret;
+      return (await this.#init.deriver.derive(audience, version, signal)).secret;
     } catch (error) {
       // This version alone was retired or deleted; the others remain valid.
       if (isRonError(error, 'conflict') || isRonError(error, 'not_found')) return undefined;
@@ -331,6 +361,21 @@ function stateOf(ring: KeyRing): string {
 function versionOf(key_id: string | undefined): number | undefined {
   const digits = KEY_ID.exec(key_id ?? '')?.[1];
   return digits === undefined ? undefined : Number(digits);
+}
+
+function hasKeys({ ring }: Known): boolean {
+  return ring !== undefined && ring.keyIds.length > 0;
+}
+
+function answered(known: Known): void {
+  known.error = undefined;
+  known.answered_total += 1;
+  known.answered_ms = sched.now_ms();
+}
+
+function failed(known: Known, error: unknown): void {
+  known.error = error;
+  known.failed_total += 1;
 }
 
 function closedError(): RonError {

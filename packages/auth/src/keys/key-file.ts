@@ -1,10 +1,9 @@
 /**
  * A key set in a file that only its owner can read.
  *
- * Contract: the file is complete or absent, even after a crash: it is written to a temporary file, synced, moved into
- * place atomically, and the directory is synced. Creation never replaces a file that another process created first. A
- * file that other users can read or write, that has another owner, that is a link, or that is damaged is refused, and
- * the error states the remedy.
+ * Contract: reading and writing are those of `@ron/log/secret-file`: the file is complete or absent, and one that other
+ * users can access is refused. Creation never replaces a file that another process created first. A damaged file is
+ * refused, and the error states the remedy.
  * Bound: `FILE_BYTES_MAX`. Secrets never become strings here, so that all copies can be zeroed.
  *
  *   ron-keys v1 root                     or: ron-keys v1 audience storage
@@ -12,20 +11,17 @@
  *   check <16 hex digits>                of the SHA-256 of the lines above
  */
 import { hash } from 'node:crypto';
-import { constants } from 'node:fs';
-import { link, open, rename, unlink } from 'node:fs/promises';
-import type { FileHandle } from 'node:fs/promises';
+import { open, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isService } from '@ron/proto';
-import { makeDirectory } from '@ron/log';
-import { RonError, sched } from '@ron/kernel';
+import { makeDirectory, readSecretBytes, createSecret, writeSecret } from '@ron/log';
+import { RonError } from '@ron/kernel';
 import { KEY_ID_PATTERN, RING_KEYS_MAX, SECRET_BYTES } from './key-ring.ts';
 import type { KeySet, RingKey } from './key-ring.ts';
 
 const FILE_BYTES_MAX = 4096;
 const FILE_MODE = 0o600;
 const DIRECTORY_MODE = 0o700;
-const OTHERS = 0o077;
 const HEADER = 'ron-keys v1 ';
 const CHECK = 'check ';
 const CHECK_CHARS = 16;
@@ -33,47 +29,36 @@ const LF = 0x0a;
 
 /** Reads a key file. Undefined if there is none. The caller owns the secrets. */
 export async function readKeyFile(path: string): Promise<KeySet | undefined> {
-  const file = await openExisting(path);
-  if (file === undefined) return undefined;
-  try {
-    await refuseIfExposed(file, path);
-    const bytes = Buffer.alloc(FILE_BYTES_MAX + 1);
-    const { bytesRead } = await file.read(bytes, 0, bytes.length, 0);
-    const set = parseKeyFile(bytes.subarray(0, bytesRead));
-    bytes.fill(0);
-    if (typeof set === 'string') {
-      throw refused(
-        `${path} is not a key file, or is damaged (${set}): restore it from a backup, or move it away to get new keys, which invalidates every capability`,
-      );
-    }
-    return set;
-  } finally {
-    await file.close();
+  const bytes = await readSecretBytes(path, FILE_BYTES_MAX);
+  if (bytes === undefined) return undefined;
+  const set = parseKeyFile(bytes);
+  bytes.fill(0);
+  if (typeof set === 'string') {
+    throw refused(
+      `${path} is not a key file, or is damaged (${set}): restore it from a backup, or move it away to get new keys, which invalidates every capability`,
+    );
   }
+  return set;
 }
 
 /** Writes a new key file. False if there is one already, which is left unchanged. */
 export async function createKeyFile(path: string, set: KeySet): Promise<boolean> {
   await makeDirectory(dirname(path), DIRECTORY_MODE);
-  const temporary = await writeAside(path, set);
-  try {
-    await link(temporary, path);
-  } catch (error) {
-    if (errorCode(error) === 'EEXIST') return false;
-    throw new RonError('not_ready', `cannot create the key file ${path}: its file system must support hard links`, {
-      cause: error,
-    });
-  } finally {
-    await unlink(temporary);
-  }
-  await syncDirectory(path);
-  return true;
+  return await withBytes(set, (bytes) => createSecret(path, bytes));
 }
 
 /** Writes a key file over an existing one. */
 export async function replaceKeyFile(path: string, set: KeySet): Promise<void> {
-  await rename(await writeAside(path, set), path);
-  await syncDirectory(path);
+  await withBytes(set, (bytes) => writeSecret(path, bytes));
+}
+
+async function withBytes<T>(set: KeySet, write: (bytes: Uint8Array) => Promise<T>): Promise<T> {
+  const bytes = formatKeyFile(set);
+  try {
+    return await write(bytes);
+  } finally {
+    bytes.fill(0);
+  }
 }
 
 /** Runs `change` under an exclusive lock of the file. Does not wait: a second caller is refused. */
@@ -169,57 +154,6 @@ function fromHexBytes(digits: Uint8Array): Uint8Array | undefined {
     secret[at >> 1] = ((secret[at >> 1] ?? 0) << 4) | (isDigit ? code - 0x30 : code - 0x57);
   }
   return secret;
-}
-
-async function openExisting(path: string): Promise<FileHandle | undefined> {
-  try {
-    return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined;
-    if (errorCode(error) === 'ELOOP') throw refused(`${path} is a symbolic link: replace it by the key file itself`);
-    throw error;
-  }
-}
-
-/** Checks the open file, not the path, so that the checked file is the one that is read. */
-async function refuseIfExposed(file: FileHandle, path: string): Promise<void> {
-  const { mode, uid, size } = await file.stat();
-  if ((mode & constants.S_IFMT) !== constants.S_IFREG) throw refused(`${path} is not a regular file`);
-  const user = process.geteuid?.();
-  if (user !== undefined && uid !== user) {
-    throw refused(`${path} belongs to user ${uid}, this process runs as ${user}: run chown ${user} ${path}`);
-  }
-  if (user !== undefined && (mode & OTHERS) !== 0) {
-    const octal = (mode & 0o777).toString(8).padStart(4, '0');
-    throw refused(`${path} is open to other users (mode ${octal}): run chmod 600 ${path}`);
-  }
-  if (size > FILE_BYTES_MAX) throw refused(`${path} has ${size} bytes, a key file at most ${FILE_BYTES_MAX}`);
-}
-
-async function writeAside(path: string, set: KeySet): Promise<string> {
-  const temporary = `${path}.${Buffer.from(sched.randomBytes(8)).toString('hex')}.tmp`;
-  const bytes = formatKeyFile(set);
-  const file = await open(temporary, 'wx', FILE_MODE);
-  try {
-    await file.writeFile(bytes);
-    await file.sync();
-  } catch (error) {
-    await unlink(temporary);
-    throw error;
-  } finally {
-    bytes.fill(0);
-    await file.close();
-  }
-  return temporary;
-}
-
-async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(dirname(path), constants.O_RDONLY);
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
-  }
 }
 
 function errorCode(error: unknown): string | undefined {

@@ -129,6 +129,15 @@ export class KeyRing {
     if (gone.length > 0) this.#forget(gone);
   }
 
+  /** Zeroes the keys that `isRetired` names. The ring may be empty afterwards. */
+  retire(isRetired: (key_id: string) => boolean): void {
+    touch(this);
+    const gone = this.#set.keys.filter(({ key_id }) => isRetired(key_id));
+    if (gone.length === 0) return;
+    this.#set = { audience: this.#set.audience, keys: this.#set.keys.filter((key) => !gone.includes(key)) };
+    this.#forget(gone);
+  }
+
   /** Zeroes everything. The ring is empty afterwards. */
   wipe(): void {
     touch(this);

@@ -28,10 +28,10 @@ export const AUTH_KEYS = {
     }),
   ),
   'auth.keys_refresh': key.duration({
-    default: '1m',
+    default: '1s',
     min: '100ms',
     max: '1d',
-    doc: 'How often kms is polled for retired keys. New keys are fetched on first use.',
+    doc: 'How often kms is polled for new and retired roots of the capability keys.',
     reloadable: true,
   }),
   'auth.passport_url': key.optional(

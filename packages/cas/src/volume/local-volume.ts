@@ -9,12 +9,20 @@
  * Contract: as `Volume`; reads as in record-reader.ts. `has`, `isDurable`, `isPinned`, `wasRemoved` and `typeOf` answer from memory; no call blocks the event
  * loop on a disk.
  * Bound: the log's queue, the index's pending entries and its part in memory. The last
- * 256 MiB of a disk (a sixteenth of a small one) are reserved for compaction: see reserve.ts.
+ * 256 MiB of a disk (a sixteenth of a small one) are reserved for compaction: see `Reserve` of @ron/log.
  * Cancellation: a put that is cancelled while it waits was not written; reads stop between two reads.
  */
 import { join } from 'node:path';
 import { assert, isRonError, NEVER, RonError, sched, type Timer } from '@ron/kernel';
-import { ID_BYTES, realFileSystem, rethrowDisk, type Damage, type FileSystem, type SegmentLog } from '@ron/log';
+import {
+  ID_BYTES,
+  realFileSystem,
+  Reserve,
+  rethrowDisk,
+  type Damage,
+  type FileSystem,
+  type SegmentLog,
+} from '@ron/log';
 import { hexOf } from './hex.ts';
 import { IndexFlusher } from '../index/index-flusher.ts';
 import { isWritableDir, lockOf, openIndexedLog, type IndexedLog } from '../index/open-index.ts';
@@ -26,7 +34,6 @@ import { RecordReader } from './record-reader.ts';
 import { isRecord, readAt } from './verify-record.ts';
 import { Quarantine } from './quarantine.ts';
 import { isEnd, RecordType, takesRoom } from './record-types.ts';
-import { Reserve } from './reserve.ts';
 import { rewriteSegments } from '../compaction/rewrite.ts';
 import { scrubStep } from './scrub-step.ts';
 import type { Superblock } from './superblock.ts';
@@ -112,7 +119,7 @@ export class LocalVolume implements Volume {
     this.index = index;
     this.isDoubtful = isDoubtful;
     this.#lock = lock;
-    this.#reserve = new Reserve(log.files.fs, init.dir);
+    this.#reserve = new Reserve(async () => await log.files.fs.room?.(init.dir));
     this.#events = init;
     this.#onRebuild = init.onRebuild?.bind(init);
     this.#indexFs = indexFs;

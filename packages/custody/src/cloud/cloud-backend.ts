@@ -5,16 +5,20 @@
  * of envelope.ts) and is zeroed: a plaintext of any allowed size costs one call and is never sent. Derived secrets are
  * HMACs computed by KMS. `aad` is bound locally and not sent, because the cloud logs request parameters.
  * A destroyed key is unusable immediately; AWS erases it after its own waiting period of seven days.
+ * A key that AWS refuses (access denied, disabled) is refused alone; outages and bad credentials make the backend unavailable.
+ * The endpoint needs TLS unless it is on loopback.
  * Bound: `call_ms_max` per HTTPS call; this class does not retry. Overflow: throttling by AWS is `busy`.
  * Cancellation: the signal aborts the call.
  */
 import type * as Aws from '@aws-sdk/client-kms';
-import type { EgressInit } from '@ron/egress';
+import { isTlsOrLoopback, type EgressInit } from '@ron/egress';
 import { Deadline, isRonError, RonError, sched } from '@ron/kernel';
 import type { Alg } from '../algorithms/algorithms.ts';
 import { Availability } from '../backend/availability.ts';
+import { RefusedKeys } from '../backend/refused-keys.ts';
 import {
   algOfName,
+  classWith,
   unavailable,
   cannotUnwrap,
   isKeyName,
@@ -26,6 +30,7 @@ import {
   requireUse,
   requireWrap,
   type Attestation,
+  type ComputedIn,
   type Backend,
   type BackendState,
   type KeyHandle,
@@ -36,6 +41,11 @@ import { expand } from '../algorithms/expand.ts';
 
 const CALL_MS_MAX = 5000;
 const DELETION_DAYS = 7;
+/** AWS returns a data key for each envelope; the AES-GCM of the envelope is computed here. */
+const COMPUTED: Readonly<Partial<Record<Alg, ComputedIn>>> = {
+  'aes-256-gcm': 'backend; the key of each envelope in process memory',
+  'hmac-sha256': 'backend',
+};
 /** The encryption context, which AWS binds to data keys. */
 const CONTEXT = { 'ron-kms': 'wrap/v1' };
 
@@ -47,7 +57,7 @@ export interface CloudBackendInit {
   credentials?: { readonly accessKeyId: string; readonly secretAccessKey: string };
   /** Default 5000. */
   call_ms_max?: number;
-  /** Allows networks for an endpoint without a public address, and plain HTTP to them. Default: none. */
+  /** Allows networks for an endpoint without a public address. Default: none. */
   egress?: Pick<EgressInit, 'networks' | 'ca'>;
   signal: AbortSignal;
 }
@@ -61,6 +71,7 @@ export class CloudBackend implements Backend {
   readonly #client: Aws.KMSClient;
   readonly #handler: EgressHandler;
   readonly #availability = new Availability();
+  readonly #refused = new RefusedKeys();
   #isClosed = false;
 
   private constructor(init: CloudBackendInit, aws: typeof Aws) {
@@ -80,8 +91,13 @@ export class CloudBackend implements Backend {
     });
   }
 
-  /** Rejects if AWS KMS does not respond or rejects the credentials. */
+  /** Rejects if AWS KMS does not respond or rejects the credentials, and with `validation` for an endpoint without TLS. */
   static async open(init: CloudBackendInit): Promise<CloudBackend> {
+    if (init.endpoint !== undefined && !isTlsOrLoopback(init.endpoint))
+      throw new RonError(
+        'validation',
+        'the endpoint of the cloud must be an https URL: credentials and keys are sent to it',
+      );
     // Loaded on demand: it is larger than the rest of the process.
     const backend = new CloudBackend(init, await import('@aws-sdk/client-kms'));
     try {
@@ -91,6 +107,10 @@ export class CloudBackend implements Backend {
       await backend.close();
       throw error;
     }
+  }
+
+  attestationClassOf(alg: Alg): string {
+    return classWith(this.attestation_class, COMPUTED[alg] ?? 'backend');
   }
 
   state(): BackendState {
@@ -113,7 +133,8 @@ export class CloudBackend implements Backend {
   async open(key: string, alg: Alg, signal: AbortSignal): Promise<KeyHandle> {
     if (algOfName(key) !== alg) throw noSuchKey();
     const command = new this.#aws.DescribeKeyCommand({ KeyId: idOf(key) });
-    const found = await this.#call(signal, (options) => this.#client.send(command, options));
+    const found = await this.#call(signal, (options) => this.#client.send(command, options), { key });
+    if (found.KeyMetadata?.KeyState === 'Disabled') throw this.#refused.refuse(key, DISABLED);
     if (found.KeyMetadata?.KeyState !== 'Enabled') throw noSuchKey();
     return { key, alg, public: [] };
   }
@@ -125,6 +146,7 @@ export class CloudBackend implements Backend {
       PendingWindowInDays: DELETION_DAYS,
     });
     try {
+      // Without `key`: a key that may not be used may still be deleted.
       await this.#call(signal, (options) => this.#client.send(command, options));
     } catch (error) {
       // Already deleted, or scheduled for deletion.
@@ -148,7 +170,7 @@ export class CloudBackend implements Backend {
       KeySpec: 'AES_256',
       EncryptionContext: CONTEXT,
     });
-    const made = await this.#call(signal, (options) => this.#client.send(command, options));
+    const made = await this.#call(signal, (options) => this.#client.send(command, options), { key });
     return sealOnce(FORM.data_key, given(made.Plaintext), given(made.CiphertextBlob), plaintext, aad);
   }
 
@@ -162,7 +184,7 @@ export class CloudBackend implements Backend {
       CiphertextBlob: prefix,
       EncryptionContext: CONTEXT,
     });
-    const opened = await this.#call(signal, (options) => this.#client.send(command, options));
+    const opened = await this.#call(signal, (options) => this.#client.send(command, options), { key });
     return openOnce(FORM.data_key, given(opened.Plaintext), ciphertext, aad);
   }
 
@@ -175,7 +197,7 @@ export class CloudBackend implements Backend {
         MacAlgorithm: 'HMAC_SHA_256',
         Message: data,
       });
-      return given((await this.#call(signal, (options) => this.#client.send(command, options))).Mac);
+      return given((await this.#call(signal, (options) => this.#client.send(command, options), { key })).Mac);
     };
     return expand(hmac, label, bytes);
   }
@@ -184,14 +206,25 @@ export class CloudBackend implements Backend {
     const { region, endpoint } = this.#init;
     return {
       attestation_class: this.attestation_class,
-      evidence: { provider: 'aws-kms', region, endpoint: endpoint ?? 'default', signed: false },
+      evidence: {
+        provider: 'aws-kms',
+        region,
+        endpoint: endpoint ?? 'default',
+        ...Object.fromEntries(Object.entries(COMPUTED).map(([alg, where]) => [`computed ${alg}`, where])),
+        signed: false,
+      },
       issued_ms: sched.wall_ms(),
     };
   }
 
+  /** A node may be allowed to use its keys but not to list keys: that answer shows that AWS KMS responds too. */
   async probe(signal: AbortSignal): Promise<void> {
     const command = new this.#aws.ListKeysCommand({ Limit: 1 });
-    await this.#call(signal, (options) => this.#client.send(command, options), true);
+    try {
+      await this.#call(signal, (options) => this.#client.send(command, options), { evenIfUnavailable: true });
+    } catch (error) {
+      if (!isRonError(error) || error.op !== DENIED_OP) throw error;
+    }
   }
 
   async close(): Promise<void> {
@@ -211,11 +244,12 @@ export class CloudBackend implements Backend {
   async #call<T>(
     signal: AbortSignal,
     send: (options: { abortSignal: AbortSignal }) => Promise<T>,
-    evenIfUnavailable = false,
+    { key, evenIfUnavailable = false }: { readonly key?: string; readonly evenIfUnavailable?: boolean } = {},
   ): Promise<T> {
     signal.throwIfAborted();
     if (this.#isClosed) throw unavailable('the backend cloud is closed');
     if (!evenIfUnavailable) this.#availability.admit();
+    if (key !== undefined) this.#refused.admit(key);
     const deadline = Deadline.after('cloud', this.#init.call_ms_max ?? CALL_MS_MAX, { signal });
     try {
       const answer = await deadline.run((abortSignal) => send({ abortSignal }));
@@ -224,14 +258,21 @@ export class CloudBackend implements Backend {
     } catch (error) {
       // The caller aborted: that does not show that the cloud is unavailable.
       if (signal.aborted) throw signal.reason;
-      throw this.#judge(error);
+      throw this.#judge(error, key);
     } finally {
       deadline.cancel();
     }
   }
 
-  #judge(error: unknown): RonError {
+  #judge(error: unknown, key: string | undefined): RonError {
     const name = error instanceof Error ? error.name : '';
+    const refusal = REFUSALS[name];
+    if (refusal !== undefined) {
+      this.#availability.recordSuccess();
+      return key === undefined
+        ? new RonError('not_ready', refusal, { op: DENIED_OP })
+        : this.#refused.refuse(key, refusal);
+    }
     const meant = MEANINGS[name];
     if (meant !== undefined) {
       this.#availability.recordSuccess();
@@ -248,11 +289,19 @@ export class CloudBackend implements Backend {
 
 const busy = (): RonError => new RonError('busy', 'AWS KMS throttles requests', { op: 'cloud', retry_after_ms: 1000 });
 
+const DENIED_OP = 'cloud_denied';
+const DISABLED = 'the key is disabled in AWS KMS: enable it there';
+
+/** AWS errors about one key, or one kind of request, that an operator can correct in AWS. */
+const REFUSALS: Readonly<Record<string, string>> = {
+  AccessDeniedException: 'AWS KMS denies access: correct the key policy or the role of this node',
+  DisabledException: DISABLED,
+};
+
 /** AWS errors about the request itself. Any other error means that KMS is unavailable. */
 const MEANINGS: Readonly<Record<string, () => RonError>> = {
   NotFoundException: noSuchKey,
   InvalidArnException: noSuchKey,
-  DisabledException: noSuchKey,
   KMSInvalidStateException: noSuchKey,
   InvalidKeyUsageException: noSuchKey,
   InvalidCiphertextException: cannotUnwrap,

@@ -1,14 +1,11 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { chmod, stat, writeFile } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { tempDirFor } from '@ron/testkit';
-import { openUnlock, readSecretFile } from './open-unlock.ts';
-
-const isNotReady = (error: unknown): boolean => isRonError(error, 'not_ready');
+import { openUnlock } from './open-unlock.ts';
 
 test('a crash while the key is created does not break the next start', async (t) => {
   const dir = tempDirFor(t);
@@ -43,19 +40,4 @@ test('of two concurrent starts, the second does not replace the key of the first
   assert.ok(making);
   lists = 0;
   await assert.rejects(open(late), (error) => isRonError(error, 'conflict'));
-});
-
-test('a secret file must be private, regular and small: not a pipe, a directory or a large file', async (t) => {
-  const dir = tempDirFor(t);
-  const path = join(dir, 'secret');
-  await writeFile(path, 'abc\n', { mode: 0o600 });
-  assert.equal(await readSecretFile(path), 'abc');
-  await chmod(path, 0o640);
-  await assert.rejects(readSecretFile(path), isNotReady);
-  const pipe = join(dir, 'pipe');
-  execFileSync('mkfifo', ['-m', '600', pipe]);
-  await assert.rejects(readSecretFile(pipe), isNotReady);
-  await assert.rejects(readSecretFile(dir), isNotReady);
-  await writeFile(join(dir, 'large'), Buffer.alloc(1024 * 1024), { mode: 0o600 });
-  await assert.rejects(readSecretFile(join(dir, 'large')), isNotReady);
 });

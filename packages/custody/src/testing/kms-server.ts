@@ -10,7 +10,8 @@ import { assert, sched } from '@ron/kernel';
 interface CloudKey {
   readonly secret: Buffer;
   readonly usage: string;
-  state: 'Enabled' | 'PendingDeletion';
+  state: 'Enabled' | 'Disabled' | 'PendingDeletion';
+  denied: boolean;
 }
 
 const randomBytes = (count: number): Buffer => Buffer.from(sched.randomBytes(count));
@@ -34,6 +35,8 @@ export class KmsServer implements AsyncDisposable {
   readonly bodies: string[] = [];
   /** The fault injected into requests. `throttled` and `broken` respond with an error; `silent` never responds. */
   fault: 'none' | 'throttled' | 'broken' | 'silent' = 'none';
+  /** Whether `ListKeys` is refused, as a policy for single keys does. */
+  deniesListing = false;
 
   private constructor() {
     this.#server = createServer((request, response) => void this.#answer(request, response));
@@ -86,10 +89,16 @@ export class KmsServer implements AsyncDisposable {
   #act(target: string, body: Fields): Fields {
     switch (target) {
       case 'TrentService.ListKeys':
+        if (this.deniesListing) throw new ServiceError('AccessDeniedException');
         return { Keys: [...this.#keys.keys()].slice(0, 1).map((KeyId) => ({ KeyId })), Truncated: false };
       case 'TrentService.CreateKey': {
         const KeyId = randomBytes(16).toString('hex');
-        this.#keys.set(KeyId, { secret: randomBytes(32), usage: String(body.KeyUsage), state: 'Enabled' });
+        this.#keys.set(KeyId, {
+          secret: randomBytes(32),
+          usage: String(body.KeyUsage),
+          state: 'Enabled',
+          denied: false,
+        });
         return { KeyMetadata: { KeyId, KeyState: 'Enabled' } };
       }
       case 'TrentService.DescribeKey':
@@ -119,14 +128,21 @@ export class KmsServer implements AsyncDisposable {
     }
   }
 
+  /** Changes a key as an administrator of the account would. `key` is the name in the backend. */
+  set(key: string, change: Partial<Pick<CloudKey, 'state' | 'denied'>>): void {
+    Object.assign(this.#keys.get(key.slice(key.indexOf('.') + 1))!, change);
+  }
+
   #key(body: Fields): CloudKey {
     const key = this.#keys.get(String(body.KeyId));
     if (key === undefined) throw new ServiceError('NotFoundException');
+    if (key.denied) throw new ServiceError('AccessDeniedException');
     return key;
   }
 
   #usable(body: Fields, usage?: string): CloudKey {
     const key = this.#key(body);
+    if (key.state === 'Disabled') throw new ServiceError('DisabledException');
     if (key.state !== 'Enabled') throw new ServiceError('KMSInvalidStateException');
     if (usage !== undefined && key.usage !== usage) throw new ServiceError('InvalidKeyUsageException');
     return key;

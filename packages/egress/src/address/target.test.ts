@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { rulesFor, TargetRules } from './target.ts';
+import { isTlsOrLoopback, rulesFor, TargetRules } from './target.ts';
 
 const numRuns = Number(process.env['RON_FUZZ_RUNS'] ?? 1000);
 const rules = new TargetRules({ schemes: ['https', 'http'], ports: [443, 80, 8443] });
@@ -81,6 +81,20 @@ test('the rules for a configured URL allow its scheme and port only', () => {
   for (const url of ['', 'w.example', 'ftp://w.example/', 'https://a b/', 'https://w.example./'])
     assert.throws(() => rulesFor(url), { code: 'validation' }, url);
   assert.throws(() => rulesFor('https://user@w.example/'), { code: 'reject_policy' });
+});
+
+test('a URL is private if it is encrypted or on loopback', () => {
+  for (const url of ['https://w.example', 'http://127.9.9.9:80', 'http://[::1]/', 'http://localhost:4566'])
+    assert.equal(isTlsOrLoopback(url), true, url);
+  const open = [
+    'http://w.example',
+    'http://10.0.0.1',
+    'http://127.0.0.1.w.example',
+    'ftp://127.0.0.1',
+    '',
+    'http://0.0.0.0',
+  ];
+  for (const url of open) assert.equal(isTlsOrLoopback(url), false, url);
 });
 
 test('anything else is refused', () => {

@@ -11,7 +11,9 @@
  *   rules.parse('https://tiles.example/a.png').origin; // 'https://tiles.example'
  */
 import { isIP, isIPv6 } from 'node:net';
+import { parseAddress } from '@ron/http/networks';
 import { RonError } from '@ron/kernel/core';
+import { classify } from './classify.ts';
 
 const URL_CHARS_MAX = 8192;
 const NAME_CHARS_MAX = 253;
@@ -92,6 +94,15 @@ export function rulesFor(text: string): TargetRulesInit {
   const init = { schemes: [scheme], ports: [url.port === '' ? DEFAULT_PORTS[scheme] : Number(url.port)] } as const;
   new TargetRules(init).parse(text);
   return init;
+}
+
+/** Whether requests to this URL are encrypted, or do not leave the machine. False if it is not an HTTP URL. */
+export function isTlsOrLoopback(text: string): boolean {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url?.protocol !== 'http:') return url?.protocol === 'https:';
+  const hostname = hostnameOf(url) ?? '';
+  const address = parseAddress(hostname);
+  return hostname === 'localhost' || (address !== undefined && classify(address) === 'loopback');
 }
 
 const malformed = (): RonError => new RonError('validation', 'the URL is not valid');

@@ -1,13 +1,14 @@
 /**
  * Reads and checks certificates, and reloads them without a restart.
  *
- * Contract: a certificate and key that do not match are refused before they are used. A failed reload keeps the old pair
- * and reports the reason. Node's TLS modules are loaded only if TLS is on: they would be a sixth of the import time.
+ * Contract: the key is a secret file: one that other users can access is refused. A certificate and key that do not match
+ * are refused before they are used. A failed reload keeps the old pair and reports the reason. Node's TLS modules are loaded only if TLS is on: they would be a sixth of the import time.
  */
 import { readFile } from 'node:fs/promises';
 import type { Server as HttpServer, ServerOptions } from 'node:http';
 import type { Server } from 'node:https';
 import { RonError } from '@ron/kernel';
+import { readSecretBytes } from '@ron/log/secret-file';
 import type { TlsFiles } from '../limits.ts';
 
 const MIN_VERSION = 'TLSv1.2' as const;
@@ -19,7 +20,8 @@ export interface TlsMaterial {
 
 export async function readTls(files: TlsFiles): Promise<TlsMaterial> {
   try {
-    const [cert, key] = await Promise.all([readFile(files.cert_file), readFile(files.key_file)]);
+    const [cert, key] = await Promise.all([readFile(files.cert_file), readSecretBytes(files.key_file)]);
+    if (key === undefined) throw new RonError('not_ready', `${files.key_file} does not exist`);
     // Throws if the key does not match the certificate.
     process.getBuiltinModule('node:tls').createSecureContext({ cert, key });
     return { cert, key };

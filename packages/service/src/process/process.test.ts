@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { suite, test, type TestContext } from 'node:test';
@@ -277,4 +277,17 @@ suite('a service as a process', { concurrency: 3 }, () => {
     assert.equal(await flag.exited, 78);
     assert.match(flag.stderr, /1 configuration problem\n {2}anything: expected a key/, 'the flag wins');
   });
+});
+
+test('secrets leave the environment, SIGUSR1 opens no debugger, and other processes of the user cannot read the memory', async (t) => {
+  const child = new Child(t, [], { RON_KEK: '00'.repeat(32) });
+  await child.url();
+  const { given, kept } = await child.logged('environment');
+  assert.deepEqual([given, kept], [true, false]);
+  child.kill('SIGUSR1');
+  await child.logged('SIGUSR1 ignored');
+  assert.ok(!child.stderr.includes('Debugger listening'));
+  if (process.platform !== 'linux') return;
+  const limits = await readFile(`/proc/${child.process.pid}/limits`, 'utf8');
+  assert.match(limits, /^Max core file size +0 +0 /m);
 });

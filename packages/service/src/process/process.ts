@@ -8,6 +8,8 @@
  * Overflow: signals after the second are ignored. Under a supervisor (`SUPERVISED`) every signal after the first is: a
  * service manager may signal the whole node while its supervisor drains it in order. SIGQUIT aborts in any case.
  * Cancellation: `context.signal` aborts a start in progress.
+ * Secrets in the environment are removed from `process.env` before the start. From the ready line on, at the latest after
+ * `PROTECT_MS_MAX`, other processes of the user cannot read the memory (`protectProcess`); SIGUSR1 opens no debugger.
  */
 import {
   ConfigSource,
@@ -33,6 +35,8 @@ import {
 } from '@ron/telemetry';
 import type { Counter } from '@ron/telemetry';
 import { sched } from '@ron/kernel';
+import { takeEnvironment } from '@ron/proto';
+import { protectProcess } from './protect-process.ts';
 
 /** Keys that every service has; spread them into its table. */
 export const PROCESS_KEYS = {
@@ -58,8 +62,12 @@ export interface Service {
   reload?(): Promise<void>;
 }
 
+type Environment = Readonly<Record<string, string | undefined>>;
+
 export interface ProcessContext<K extends KeyTable> {
   readonly config: Config<K>;
+  /** The environment of the process, with the secrets that `process.env` no longer has. */
+  readonly env: Environment;
   /** The config in force and its watch. */
   readonly source: ConfigSource<K>;
   readonly log: Log;
@@ -80,7 +88,7 @@ export interface ProcessInit<K extends KeyTable> {
   /** Default `process.argv.slice(2)`. */
   argv?: readonly string[];
   /** Default `process.env`. */
-  env?: Readonly<Record<string, string | undefined>>;
+  env?: Environment;
   /** For tests. Default the running one. */
   node_version?: string;
 }
@@ -93,6 +101,8 @@ const STOP_MS_MAX = 15_000;
 const FILE_CALLS_MS_MAX = 1000;
 const POLL_MS = 10;
 const ABORT_MS_MAX = 1000;
+/** A start may wait for a token or a disk. */
+const PROTECT_MS_MAX = 1000;
 
 /** Runs until a stop is requested. Never returns normally: the process exits. */
 export async function runProcess<const K extends KeyTable>(init: ProcessInit<K>): Promise<void> {
@@ -100,7 +110,8 @@ export async function runProcess<const K extends KeyTable>(init: ProcessInit<K>)
   if (Number.parseInt(node_version, 10) < NODE_MAJOR_MIN) {
     exitWith('node', oldNode(node_version));
   }
-  await new Runner(init, await openConfig(init)).run();
+  const env = init.env ?? takeEnvironment(process.env);
+  await new Runner(init, env, await openConfig(init, env)).run();
 }
 
 function oldNode(version: string): string {
@@ -110,9 +121,9 @@ function oldNode(version: string): string {
   );
 }
 
-async function openConfig<const K extends KeyTable>(init: ProcessInit<K>): Promise<ConfigSource<K>> {
+async function openConfig<const K extends KeyTable>(init: ProcessInit<K>, all: Environment): Promise<ConfigSource<K>> {
   const env_prefix = `RON_${init.name.toUpperCase()}_`;
-  const env = { ...(init.env ?? process.env) };
+  const env = { ...all };
   const args = [...(init.argv ?? process.argv.slice(2))];
   if (args.includes('--help')) {
     const out = new LogSink({ fd: 1 });
@@ -172,6 +183,7 @@ function stayAlive(): void {
 
 class Runner<K extends KeyTable> {
   readonly #init: ProcessInit<K>;
+  readonly #env: Environment;
   readonly #source: ConfigSource<K>;
   readonly #log: Log;
   readonly #metrics: Metrics;
@@ -183,13 +195,15 @@ class Runner<K extends KeyTable> {
   /** The cause of the stop, once one is requested. */
   #why: 'signal' | 'fatal' | undefined;
   #signals = 0;
+  #isProtected = false;
   /** The drain has ended; only the exit is left. */
   #isStopped = false;
   /** Set by an abort, so that the drain that it cuts short does not exit with success. */
   #aborted: Exit | undefined;
 
-  constructor(init: ProcessInit<K>, source: ConfigSource<K>) {
+  constructor(init: ProcessInit<K>, env: Environment, source: ConfigSource<K>) {
     this.#init = init;
+    this.#env = env;
     this.#source = source;
     this.#log = createLog({ service: init.name });
     this.#metrics = new Metrics(init.name);
@@ -202,19 +216,32 @@ class Runner<K extends KeyTable> {
     this.#listen();
     stayAlive();
     this.#log.info('starting');
+    const late = sched.timer(PROTECT_MS_MAX, () => this.#protect(), 'process.protect');
     const service = await this.#start();
     this.#service = service;
+    late.cancel();
     if (this.#why === undefined) {
       const out = new LogSink({ fd: 1 });
       out.write(`${JSON.stringify({ event: 'ready', service: this.#init.name, url: service.url })}\n`);
       out.flushSync();
       this.#log.info({ url: service.url }, 'ready');
     }
+    this.#protect();
     const why = await this.#stop.promise;
     await this.#drain(service, why);
   }
 
+  /** After the ready line, because it would delay the start. */
+  #protect(): void {
+    if (this.#isProtected) return;
+    this.#isProtected = true;
+    const problem = protectProcess();
+    if (problem !== undefined) this.#log.warn(`other processes of this user can read the memory: ${problem}`);
+  }
+
   #listen(): void {
+    // Without a handler, Node opens a debugger port.
+    process.on('SIGUSR1', () => this.#log.warn('SIGUSR1 ignored: the debugger is disabled'));
     process.on('SIGTERM', () => this.#onSignal('terminated'));
     process.on('SIGINT', () => this.#onSignal('interrupted'));
     process.on('SIGQUIT', () => this.#onQuit());
@@ -229,6 +256,7 @@ class Runner<K extends KeyTable> {
     try {
       return await this.#init.start({
         config: this.#source.value,
+        env: this.#env,
         source: this.#source,
         log: this.#log,
         metrics: this.#metrics,

@@ -38,7 +38,7 @@ const NAMES: ShellNames = {
   revocation_watch: 'revocation_watch',
   event_log: 'event_log',
 };
-const KEYS_REFRESH_MS_DEFAULT = 60_000;
+const KEYS_REFRESH_MS_DEFAULT = 1000;
 /** A reload may open directories that were added. */
 const RELOAD_MS = 60_000;
 /** How long the resources of a failed start may take to close. */

@@ -92,6 +92,13 @@ export function formatVkey(name: string, type: KeyType, bare: Uint8Array): strin
   return `${name}+${id}+${Buffer.concat([Uint8Array.of(type), bare]).toString('base64')}`;
 }
 
+/** The same key under another name. */
+export function renamedVkey(vkey: string, name: string): string {
+  parseVkey(vkey);
+  const bytes = fromBase64(vkey.slice(vkey.indexOf('+', vkey.indexOf('+') + 1) + 1))!;
+  return formatVkey(name, bytes[0] as KeyType, bytes.subarray(1));
+}
+
 /** Verifies a note. Returns the keys that signed it. */
 export function verifyNote(note: Note, keys: readonly NoteKey[]): NoteKey[] {
   const signed: NoteKey[] = [];

@@ -11,14 +11,17 @@ import { Deadline, RonError } from '@ron/kernel';
 import type { SignedCheckpoint } from '../log/checkpoint-file.ts';
 import { parseVkey, verifyNote, type NoteKey } from '../note/note-key.ts';
 import { formatNote, formatSignature, parseNote, parseSignature } from '../note/note.ts';
+import { postToSocket } from './socket-post.ts';
 
 const DEADLINE_MS = 5000;
 const ANSWER_BYTES_MAX = 64 * 1024;
 /** The witness may advance between two requests if another client submits our checkpoints too. */
 const TRIES_MAX = 3;
+const PATH = '/add-checkpoint';
+const UNIX = 'unix:';
 
 export interface WitnessInit {
-  /** The submission prefix; `/add-checkpoint` is appended. */
+  /** The submission prefix, to which `/add-checkpoint` is appended, or `unix:PATH` of its socket. */
   url: string;
   /** The witness's verification keys. */
   vkeys: readonly string[];
@@ -41,17 +44,23 @@ export type Consistencies = (from: number, to: number) => Promise<readonly Uint8
 export class Witness {
   readonly name: string;
   readonly #url: string;
+  readonly #socket: string | undefined;
   readonly #keys: readonly NoteKey[];
   readonly #deadline_ms: number;
-  readonly #egress: Egress;
+  /** Undefined for a socket. */
+  readonly #egress: Egress | undefined;
+  /** The log of the last submission. */
+  #origin = '';
   #size = 0;
 
   constructor(init: WitnessInit) {
     this.#keys = init.vkeys.map(parseVkey);
     if (this.#keys.length === 0) throw new RonError('validation', 'a witness needs at least one key');
     this.name = this.#keys[0]!.name;
-    this.#url = `${init.url.replace(/\/+$/, '')}/add-checkpoint`;
     this.#deadline_ms = init.deadline_ms ?? DEADLINE_MS;
+    this.#socket = init.url.startsWith(UNIX) ? init.url.slice(UNIX.length) : undefined;
+    this.#url = `${init.url.replace(/\/+$/, '')}${PATH}`;
+    if (this.#socket !== undefined) return;
     const total_ms = this.#deadline_ms;
     this.#egress = new Egress({
       name: 'witness',
@@ -63,13 +72,15 @@ export class Witness {
     });
   }
 
-  /** The largest size that the witness is known to have cosigned, in this process. */
+  /** The largest size of the current log that the witness is known to have cosigned, in this process. */
   get size(): number {
     return this.#size;
   }
 
   /** Requests a cosignature over `checkpoint`. */
   async cosign(checkpoint: SignedCheckpoint, consistency: Consistencies, signal: AbortSignal): Promise<Cosigned> {
+    if (checkpoint.origin !== this.#origin) this.#size = 0;
+    this.#origin = checkpoint.origin;
     using deadline = Deadline.after('witness', this.#deadline_ms, { signal });
     return await deadline.run(async () => {
       for (let tries = 0; tries < TRIES_MAX; tries++) {
@@ -84,6 +95,10 @@ export class Witness {
   }
 
   async #submit(body: string, deadline: Deadline): Promise<{ status: number; text: string }> {
+    if (this.#egress === undefined) {
+      const { signal } = deadline;
+      return await postToSocket({ socket: this.#socket!, path: PATH, body, bytes_max: ANSWER_BYTES_MAX, signal });
+    }
     // Submitting a checkpoint is idempotent.
     const request = { url: this.#url, method: 'POST', body: Buffer.from(body), idempotent: true } as const;
     const answer = await this.#egress.whole(request, { deadline });

@@ -15,7 +15,10 @@ import { notSound, type Vault } from '../vault/vault.ts';
 import { Auditor, type Caller } from './auditor.ts';
 import { Checkpointer, type CheckpointLog } from './checkpointer.ts';
 import { encodeInterruption } from './event.ts';
-import { AuditTrail, type AppendLog, type Queued } from './trail.ts';
+import { LogSpace } from './log-space.ts';
+import { Pruner } from './pruner.ts';
+import { Summaries } from './summaries.ts';
+import { AuditTrail, type AppendLog, type Queued, type SummaryPace } from './trail.ts';
 import { WitnessClient } from './witness-client.ts';
 
 export interface AuditEventOut {
@@ -40,12 +43,16 @@ export interface Audit {
   readonly trail: AuditTrail;
   readonly checkpointer: Checkpointer;
   readonly witnesses: WitnessClient;
+  readonly space: LogSpace;
+  readonly pruner: Pruner;
   /** Entries that a checkpoint covers. */
   readonly covered: Watch<number>;
   /** Why nothing may be signed: some state was rolled back. */
   readonly unsound: string | undefined;
-  /** Why the log is currently unreliable. */
+  /** Why the log is currently unreliable, although nothing was rolled back. */
   readonly problem: string | undefined;
+  /** Why nothing may be signed in mode `strict`: the witness has not cosigned for too long. */
+  readonly unwitnessed: string | undefined;
   /** Waits for the checkpoint that covers an entry, and returns the inclusion proof. */
   prove(index: number, caller: Caller): Promise<unknown>;
   /** Writes the waiting entries and signs the final checkpoint. Call it when no more entries are recorded. */
@@ -56,15 +63,23 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
   const rollback = rollbackLatch({ vault, counters, log });
   const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
   const covered = runtime.watch('checkpoint', vault.log?.checkpoint?.size ?? 0);
-  const auditLog = guarded(vault, () => rollback.problem);
+  const { reserve: reserve_bytes, bytes_max } = config.value.audit;
+  const space = new LogSpace({ log: () => vault.log, reserve_bytes, bytes_max });
+  const auditLog = guarded(vault, space, () => rollback.problem);
+  const summaries = new Summaries(() => config.value.audit.verify_rate);
   const trail = new AuditTrail({
     queue: runtime.mpsc<Queued>('audit'),
     first_entry: interruptionOf(vault),
     log: auditLog,
+    summaries,
+    pace: () => paceOf(space),
     mode,
     appendDeadline: () => runtime.deadline('audit'),
     onDropped: (count) => counters.audit_dropped(count),
-    onAppended: () => checkpointer.appended(),
+    onAppended: (_count, bytes) => {
+      space.wrote(bytes);
+      checkpointer.appended();
+    },
     onProblem: (error) => {
       log.error({ err: error }, 'failed to write the audit log');
       publish({ kind: 'audit', problem: 'the audit log cannot be written' });
@@ -86,18 +101,24 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     },
   });
   const witness = witnessOf(config.value, egress);
-  const witnesses = new WitnessClient({ witness, log: vault.log, covered, onRolledBack: rollback.report });
+  const witnesses = new WitnessClient({ witness, log: () => vault.log, covered, onRolledBack: rollback.report });
   return {
-    auditor: new Auditor(trail, mode),
+    auditor: new Auditor({ trail, mode, space, summaries, onNoRoom: () => counters.audit_no_room() }),
     trail,
     checkpointer,
     witnesses,
+    space,
+    pruner: new Pruner({ log: () => vault.log, trail, checkpointer, space, cosigned: () => witnesses.cosigned }),
     covered,
     get unsound() {
       return rollback.problem;
     },
     get problem() {
-      return rollback.problem ?? checkpointer.problem ?? trail.problem;
+      return rollback.problem === undefined ? (checkpointer.problem ?? trail.problem) : undefined;
+    },
+    get unwitnessed() {
+      if (mode() !== 'strict' || witnesses.lag_ms <= config.value.audit.witness_max_age) return undefined;
+      return `the witness has not cosigned for ${Math.floor(witnesses.lag_ms / 1000)} s: ${witnesses.problem ?? 'it is slow'}`;
     },
     async prove(index, { deadline }) {
       await checkpointer.waitUntilCovered(index, deadline.signal);
@@ -116,6 +137,12 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
 /** The entry for a process that did not shut down cleanly. */
 function interruptionOf({ interrupted_ms: from }: Vault): Buffer | undefined {
   return from === undefined ? undefined : encodeInterruption({ from, to: sched.wall_ms() });
+}
+
+/** The less room the log has, the fewer summaries. */
+function paceOf(space: LogSpace): SummaryPace {
+  if (space.shared_bytes === 0) return { every_ms: 60_000, asOne: true };
+  return { every_ms: space.isScarce ? 10_000 : 1000, asOne: false };
 }
 
 function witnessOf({ audit }: KmsConfig, egress: AuditInit['egress']): Witness | undefined {
@@ -148,7 +175,7 @@ function rollbackLatch({ vault, counters, log }: Pick<AuditInit, 'vault' | 'coun
 }
 
 /** A log that refuses writes with the reason while the vault is not sound. */
-function guarded(vault: Vault, unsound: () => string | undefined): AppendLog & CheckpointLog {
+function guarded(vault: Vault, space: LogSpace, unsound: () => string | undefined): AppendLog & CheckpointLog {
   const { log } = vault;
   const whenSound = <A>(work: (sound: NonNullable<Vault['log']>) => Promise<A>): Promise<A> => {
     const problem = unsound();
@@ -163,6 +190,11 @@ function guarded(vault: Vault, unsound: () => string | undefined): AppendLog & C
         await vault.begin(signal);
         return await sound.append(entries, signal);
       }),
-    writeCheckpoint: (signal, recorder) => whenSound((sound) => sound.writeCheckpoint(signal, recorder)),
+    writeCheckpoint: (signal, recorder) =>
+      whenSound(async (sound) => {
+        const checkpoint = await sound.writeCheckpoint(signal, recorder);
+        await space.save();
+        return checkpoint;
+      }),
   };
 }

@@ -4,19 +4,28 @@
  * Contract: the result of an operation is returned only after its entry was recorded; in mode `strict` the operation fails
  * if its entry cannot be written. A refused or failed operation leaves an entry with its error code. Only requests that
  * were rejected at a full queue or during a drain leave none: nothing was attempted, and a flood must not fill the log.
- * Bound, overflow, cancellation: as the trail's.
+ * Verifications of a tenant and refusals of a capability have an entry each up to a rate; more are counted in summaries.
+ * An operation is refused before it runs if the log has no room for its entry (`degraded_audit`).
+ * Bound, overflow, cancellation: as the trail's and those of the space.
  */
 import { isAlg } from '@ron/custody';
 import { isRonError, sched, type Deadline } from '@ron/kernel';
 import type { KeyRecord } from '../keys/key-record.ts';
 import { parseKid } from '../keys/kid.ts';
-import type { AuditEvent, AuditOp } from './event.ts';
+import { tenantOf } from '../keys/kid.ts';
+import { encodeEvent, type AuditEvent, type AuditOp, type LogEntry } from './event.ts';
+import type { LogSpace, Need } from './log-space.ts';
+import type { Summaries } from './summaries.ts';
 import type { AuditMode, AuditTrail } from './trail.ts';
 
 /** The client of an operation. */
 export interface Caller {
   /** The id of the capability. */
   readonly actor: string;
+  /** The holder of the capability. */
+  readonly subject: string;
+  /** The ids of the capabilities that it was issued from, nearest first. */
+  readonly chain: readonly string[];
   readonly deadline: Deadline;
 }
 
@@ -36,15 +45,26 @@ export interface Used {
   readonly record: Pick<KeyRecord, 'tenant' | 'purpose' | 'alg'>;
 }
 
-type Trail = Pick<AuditTrail, 'begin' | 'cancel' | 'record' | 'note'>;
+export interface AuditorInit {
+  readonly trail: Pick<AuditTrail, 'begin' | 'cancel' | 'record' | 'note' | 'count'>;
+  readonly mode: () => AuditMode;
+  readonly space: Pick<LogSpace, 'refusal' | 'hold'>;
+  readonly summaries: Pick<Summaries, 'takeTurn'>;
+  /** Called for each operation that was refused for lack of room. */
+  readonly onNoRoom: () => void;
+}
+
+/** The room that an operation needs before it runs: a long entry, with its hashes. */
+const ENTRY_BYTES = 1024;
+/** Operations whose entries may not use the reserve. */
+const ORDINARY: ReadonlySet<AuditOp> = new Set(['verify', 'wrap', 'unwrap', 'datakey', 'derive'] as const);
+const needOf = (op: AuditOp): Need => (ORDINARY.has(op) ? 'ordinary' : 'essential');
 
 export class Auditor {
-  readonly #trail: Trail;
-  readonly #mode: () => AuditMode;
+  readonly #init: AuditorInit;
 
-  constructor(trail: Trail, mode: () => AuditMode) {
-    this.#trail = trail;
-    this.#mode = mode;
+  constructor(init: AuditorInit) {
+    this.#init = init;
   }
 
   /**
@@ -58,7 +78,7 @@ export class Auditor {
     work: () => Promise<A>,
     used: (answer: A) => Used,
   ): Promise<{ readonly answer: A; readonly log_index: number | undefined }> {
-    this.begin(1);
+    this.begin(caller, attempt, 1);
     let wasTried = false;
     let answer: A;
     try {
@@ -73,14 +93,30 @@ export class Auditor {
     return { answer, log_index: await this.recordSuccess(caller, attempt, used(answer)) };
   }
 
-  /** Begins `count` operations; `recordSuccess` or `recordFailure` must follow for each. Throws after a close. */
-  begin(count: number): void {
-    this.#trail.begin(count);
+  /**
+   * Begins `count` operations; `recordSuccess` or `recordFailure` must follow for each. Throws after a close, and if the log
+   * has no room for their entries.
+   */
+  begin(caller: Caller, attempt: Attempt, count: number): void {
+    const { trail, space, onNoRoom } = this.#init;
+    trail.begin(count);
+    const refusal = space.refusal(needOf(attempt.op), tenantOf(attempt.kid), count * ENTRY_BYTES);
+    if (refusal === undefined) return;
+    onNoRoom();
+    for (let each = 0; each < count; each++) this.recordFailure(caller, attempt, refusal, false);
+    throw refusal;
   }
 
   /** Records a success. Returns its log index. */
   recordSuccess(caller: Caller, attempt: Attempt, used: Used): Promise<number | undefined> {
-    return this.#trail.record(eventOf(caller, attempt, used, 'ok'), caller.deadline.signal);
+    const event = eventOf(caller, attempt, used, 'ok');
+    return this.#init.trail.record(this.#entryOf(event, event.tenant), caller.deadline.signal);
+  }
+
+  /** Records a success without waiting. It is never refused: without room it is counted in a summary or a gap. */
+  noteSuccess(caller: Omit<Caller, 'deadline'>, attempt: Attempt, used: Used): void {
+    this.#init.trail.begin(1);
+    this.#noteOrCount(eventOf(caller, attempt, used, 'ok'), used.record.tenant);
   }
 
   /** `wasTried`: whether the work began. */
@@ -88,24 +124,46 @@ export class Auditor {
     const code = codeOf(error);
     const used = keyNamedBy(attempt.kid);
     // Text that is not a kid names no key, and arbitrary client input does not belong in the log.
-    if (used === undefined || (!wasTried && (code === 'busy' || code === 'draining'))) this.#trail.cancel();
-    else this.#trail.note(eventOf(caller, attempt, used, code));
+    if (used === undefined || (!wasTried && (code === 'busy' || code === 'draining'))) this.#init.trail.cancel();
+    // A capability names any tenant in a request that it is refused: the refusal counts for the capability.
+    else this.#noteOrCount(eventOf(caller, attempt, used, code), `@${caller.actor}`);
   }
 
   /** Records an operation that was not allowed to begin. */
   recordRefusal(caller: Caller, attempt: Attempt, error: unknown): void {
     if (codeOf(error) === 'draining') return;
-    this.begin(1);
+    this.#init.trail.begin(1);
     this.recordFailure(caller, attempt, error, false);
   }
 
-  /** Records an operation without side effects: only a strict log makes the caller wait. */
+  /** Records an operation without side effects. Only a strict log makes the caller wait, and only for its own entry. */
   recordRead(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
-    this.begin(1);
+    const { trail, mode } = this.#init;
+    trail.begin(1);
     const event = eventOf(caller, attempt, used, result);
-    if (this.#mode() === 'strict') return this.#trail.record(event, caller.deadline.signal);
-    this.#trail.note(event);
+    if (mode() === 'strict' && this.#hasOwnEntry(event.tenant)) {
+      return trail.record(this.#entryOf(event, event.tenant), caller.deadline.signal);
+    }
+    if (mode() === 'strict') trail.count(event);
+    else this.#noteOrCount(event, event.tenant);
     return undefined;
+  }
+
+  /** Whether this holder may have an entry for each of its verifications or refusals at the moment. */
+  #hasOwnEntry(holder: string): boolean {
+    const { space, summaries } = this.#init;
+    return summaries.takeTurn(holder) && space.refusal('ordinary', holder, ENTRY_BYTES) === undefined;
+  }
+
+  #noteOrCount(event: AuditEvent, holder: string): void {
+    if (this.#hasOwnEntry(holder)) this.#init.trail.note(this.#entryOf(event, holder));
+    else this.#init.trail.count(event);
+  }
+
+  #entryOf(event: AuditEvent, holder: string): LogEntry {
+    const bytes = encodeEvent(event);
+    this.#init.space.hold(holder, bytes.length);
+    return { bytes, time_ms: event.time_ms };
   }
 }
 
@@ -113,10 +171,16 @@ const codeOf = (error: unknown): string => (isRonError(error) ? error.code : 'in
 
 const TO_BE_MADE = /^([A-Za-z0-9._-]{1,64})\/([a-z0-9._-]{1,64})\/([a-z0-9-]{1,16})\/$/;
 
-function eventOf({ actor }: Caller, attempt: Attempt, { kid, record }: Used, result: string): AuditEvent {
+function eventOf(
+  { actor, subject, chain }: Omit<Caller, 'deadline'>,
+  attempt: Attempt,
+  { kid, record }: Used,
+  result: string,
+): AuditEvent {
   const { op, op_id, input_hash, input_bytes } = attempt;
   const { alg, purpose, tenant } = record;
-  return { op, op_id, input_hash, input_bytes, actor, kid, alg, purpose, tenant, result, time_ms: sched.wall_ms() };
+  const time_ms = sched.wall_ms();
+  return { op, op_id, input_hash, input_bytes, actor, subject, chain, kid, alg, purpose, tenant, result, time_ms };
 }
 
 /** The key that the kid claims to name, from the text alone. */

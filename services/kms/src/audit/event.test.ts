@@ -13,6 +13,8 @@ const EVENT: AuditEvent = {
   time_ms: 1_700_000_000_000,
   result: 'ok',
   actor: 'c4p4b1l1ty',
+  subject: 'alice',
+  chain: ['r00t', '1ssu3r'],
 };
 
 /** The canonical form: sorted keys, no spaces. */

@@ -13,7 +13,10 @@ export type AuditOp =
   | 'create'
   | 'import'
   | 'rotate'
+  | 'retire'
   | 'policy'
+  | 'disable'
+  | 'enable'
   | 'delete'
   | 'restore'
   | 'sign'
@@ -40,6 +43,31 @@ export interface AuditEvent {
   readonly result: string;
   /** The id of the capability, not the capability itself. */
   readonly actor: string;
+  /** The holder that the capability was issued to. */
+  readonly subject: string;
+  /** The ids of the capabilities that it was issued from, nearest first. */
+  readonly chain: readonly string[];
+}
+
+/** An entry as it is written to the log. */
+export interface LogEntry {
+  readonly bytes: Uint8Array;
+  /** Unix time in ms of the operation. */
+  readonly time_ms: number;
+}
+
+/** Operations of one capability with one tenant's keys that have no entry of their own. */
+export interface Summary {
+  readonly actor: string;
+  readonly subject: string;
+  readonly tenant: string;
+  /** `<op> <result>`, such as `verify ok`, and their number. */
+  readonly results: ReadonlyMap<string, number>;
+  /** Some of the keys. */
+  readonly kids: ReadonlySet<string>;
+  /** Unix time in ms of the first and the last of them. */
+  readonly from: number;
+  readonly to: number;
 }
 
 /** Operations without an entry in the log. */
@@ -52,14 +80,36 @@ export interface Gap {
 
 /** Writes the members sorted by name; absent members are omitted. */
 export function encodeEvent(event: AuditEvent): Buffer {
-  const { actor, alg, input_bytes, input_hash, kid, op, op_id, purpose, result, tenant, time_ms } = event;
+  const { actor, alg, chain, input_bytes, input_hash, kid, op, op_id, purpose, result, subject, tenant, time_ms } =
+    event;
   // All fields were validated as letters, digits and -._:/#, so none needs an escape.
-  let text = `{"actor":"${actor}","alg":"${alg}"`;
+  let text = `{"actor":"${actor}","alg":"${alg}","chain":${namesOf(chain)}`;
   if (input_bytes !== undefined) text += `,"input_bytes":${input_bytes}`;
   if (input_hash !== undefined) text += `,"input_hash":"${input_hash}"`;
   text += `,"kid":"${kid}","op":"${op}"`;
   if (op_id !== undefined) text += `,"op_id":"${op_id}"`;
-  text += `,"purpose":"${purpose}","result":"${result}","tenant":"${tenant}","time_ms":${time_ms}}`;
+  text += `,"purpose":"${purpose}","result":"${result}","subject":"${subject}","tenant":"${tenant}","time_ms":${time_ms}}`;
+  return Buffer.from(text, 'latin1');
+}
+
+const namesOf = (names: Iterable<string>): string => {
+  const quoted = Array.from(names, (name) => `"${name}"`);
+  return `[${quoted.join(',')}]`;
+};
+
+/** The number of operations that a summary counts. */
+export function countOf({ results }: Summary): number {
+  let count = 0;
+  for (const each of results.values()) count += each;
+  return count;
+}
+
+export function encodeSummary(summary: Summary): Buffer {
+  const { actor, from, kids, results, subject, tenant, to } = summary;
+  const counts = [...results].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([name, count]) => `"${name}":${count}`);
+  const text =
+    `{"actor":"${actor}","count":${countOf(summary)},"from":${from},"kids":${namesOf([...kids].toSorted())},` +
+    `"op":"summary","results":{${counts.join(',')}},"subject":"${subject}","tenant":"${tenant}","to":${to}}`;
   return Buffer.from(text, 'latin1');
 }
 
@@ -70,6 +120,15 @@ export function encodeGap({ count, from, to }: Gap): Buffer {
 /** Records that a process ended without a clean shutdown: its last operations may have no entry. Times as in a gap. */
 export function encodeInterruption({ from, to }: Omit<Gap, 'count'>): Buffer {
   return Buffer.from(`{"from":${from},"op":"interrupted","to":${to}}`, 'latin1');
+}
+
+/** Announces that the entries before `before` are removed. */
+export function encodePrune(
+  event: Pick<AuditEvent, 'actor' | 'subject' | 'chain' | 'time_ms'> & { before: number },
+): Buffer {
+  const { actor, before, chain, subject, time_ms } = event;
+  const text = `{"actor":"${actor}","before":${before},"chain":${namesOf(chain)},"op":"prune","subject":"${subject}","time_ms":${time_ms}}`;
+  return Buffer.from(text, 'latin1');
 }
 
 /** Combines two gaps. */

@@ -3,7 +3,7 @@
  *
  * Contract: as `FileSystem`, until the process ends. Bound: `bytes_max` in all files. Overflow: `ENOSPC`, as on a full disk.
  */
-import type { File, FileSystem } from '@ron/log';
+import type { DiskRoom, File, FileSystem } from '@ron/log';
 
 interface Content {
   bytes: Buffer;
@@ -55,6 +55,10 @@ export class MemoryDisk implements FileSystem {
   }
 
   async syncDir(): Promise<void> {}
+
+  async room(): Promise<DiskRoom> {
+    return { free_bytes: this.#bytes_max - this.#used_bytes, total_bytes: this.#bytes_max };
+  }
 
   #file(content: Content): File {
     return {

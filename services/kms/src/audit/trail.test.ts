@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Deadline, isRonError, Mpsc, RonError } from '@ron/kernel';
-import type { AuditEvent } from './event.ts';
+import { encodeEvent, type AuditEvent, type LogEntry } from './event.ts';
+import { Summaries } from './summaries.ts';
 import { AuditTrail, type AuditMode, type Queued } from './trail.ts';
 
 const NEVER = new AbortController().signal;
@@ -14,7 +15,10 @@ const event = (time_ms: number): AuditEvent => ({
   time_ms,
   result: 'ok',
   actor: 'a',
+  subject: 's',
+  chain: [],
 });
+const entry = (time_ms: number): LogEntry => ({ bytes: encodeEvent(event(time_ms)), time_ms });
 
 /** A log whose appends end when the test ends them. */
 class SlowLog {
@@ -44,6 +48,7 @@ function setUp(mode: AuditMode, capacity = 4, append_ms = 10_000) {
   const trail = new AuditTrail({
     queue,
     log,
+    summaries: new Summaries(() => 1),
     mode: () => mode,
     appendDeadline: () => Deadline.after('audit', append_ms),
     onDropped: (count) => (seen.dropped += count),
@@ -55,11 +60,11 @@ function setUp(mode: AuditMode, capacity = 4, append_ms = 10_000) {
   /** An operation that begins and ends immediately. */
   const record = (time_ms: number, signal = NEVER): Promise<number | undefined> => {
     trail.begin();
-    return trail.record(event(time_ms), signal);
+    return trail.record(entry(time_ms), signal);
   };
   const note = (time_ms: number): void => {
     trail.begin();
-    trail.note(event(time_ms));
+    trail.note(entry(time_ms));
   };
   return { log, queue, trail, seen, record, note, stop: () => (stop.abort(), running) };
 }
@@ -210,8 +215,8 @@ test('operations that are pending at close are recorded in the last gap and refu
     await closing;
     assert.deepEqual([log.entries.length, log.entries[1]?.op, log.entries[1]?.count], [2, 'gap', 2]);
     const isDraining = (error: unknown): boolean => isRonError(error, 'draining');
-    await assert.rejects(trail.record(event(9), NEVER), isDraining);
-    trail.note(event(9));
+    await assert.rejects(trail.record(entry(9), NEVER), isDraining);
+    trail.note(entry(9));
     assert.throws(() => trail.begin(), isDraining);
     assert.equal(log.entries.length, 2);
   }

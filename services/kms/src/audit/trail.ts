@@ -5,7 +5,8 @@
  * of its entry once it is durable, or `degraded_audit`. In mode `continue` it proceeds without one if the log falls behind.
  * In both modes, every operation that began and got no entry is counted and recorded as a gap, with its count and times, as
  * soon as the log is writable: the log may be incomplete, but it never claims to be complete when it is not. Operations that
- * are pending when the trail is closed are counted too, and refused afterwards (`draining`).
+ * are pending when the trail is closed are counted too, and refused afterwards (`draining`). Operations that are only
+ * counted (`count`) are written as summaries, at the latest at the close.
  * Bound: the queue. Overflow: an event waits `WAIT_MS` for room; then `strict` refuses it, and `continue` drops the oldest.
  * Cancellation: `record` by its signal while it waits for room. An append that has begun runs to its end.
  */
@@ -21,13 +22,23 @@ import {
   type Mpsc,
   type Parked,
 } from '@ron/kernel';
-import { encodeEvent, encodeGap, mergeGaps, type AuditEvent, type Gap } from './event.ts';
+import {
+  encodeGap,
+  encodeSummary,
+  mergeGaps,
+  type AuditEvent,
+  type Gap,
+  type LogEntry,
+  type Summary,
+} from './event.ts';
+import type { Summaries } from './summaries.ts';
 
 export type AuditMode = 'strict' | 'continue';
 
-/** An event in the queue. */
+/** An entry in the queue. */
 export interface Queued {
-  readonly event: AuditEvent;
+  /** Undefined: only wakes the appender. */
+  readonly entry: LogEntry | undefined;
   readonly index: Parked<number | undefined>;
   /** A sender that waited for room learns of its success later; by then its event may already have been settled. */
   state: 'waiting' | 'queued' | 'settled';
@@ -43,17 +54,27 @@ export interface AuditTrailInit {
   /** An entry to write before all others. Default none. */
   readonly first_entry?: Uint8Array | undefined;
   readonly log: AppendLog;
+  /** Operations that are only counted. */
+  readonly summaries: Summaries;
+  /** How often summaries are written, and whether as one. Default: every second, one per capability and tenant. */
+  readonly pace?: () => SummaryPace;
   /** Evaluated per event: a reload may change it. */
   readonly mode: () => AuditMode;
   /** How long an append may take before the operations of a `continue` log proceed without it. */
   readonly appendDeadline: () => Deadline;
   readonly onDropped: (count: number) => void;
-  /** Called after each append with the number of entries. */
-  readonly onAppended: (count: number) => void;
+  /** Called after each append with the number of entries and their bytes. */
+  readonly onAppended: (count: number, bytes: number) => void;
   /** Called once whenever appends start to fail. */
   readonly onProblem: (error: unknown) => void;
 }
 
+export interface SummaryPace {
+  readonly every_ms: number;
+  readonly asOne: boolean;
+}
+
+const PACE: SummaryPace = { every_ms: 1000, asOne: false };
 /** How long an event waits for room in the queue. */
 const WAIT_MS = 200;
 /** Minimum time between the starts of two appends. */
@@ -74,6 +95,8 @@ export class AuditTrail {
   /** Events that entered the queue, and those that were appended or dropped. */
   #queued_total = 0;
   #settled_total = 0;
+  /** When summaries were last written. */
+  #summarised_ms = -Infinity;
   readonly #flushing: { readonly upto: number; readonly parked: Parked<void> }[] = [];
   /** Why the last append failed; undefined after a success. */
   #problem: string | undefined;
@@ -103,8 +126,8 @@ export class AuditTrail {
   }
 
   /** Returns the log index of the event; undefined if it has none and the operation may proceed. */
-  record(event: AuditEvent, signal: AbortSignal): Promise<number | undefined> {
-    const queued = newQueued(event);
+  record(entry: LogEntry, signal: AbortSignal): Promise<number | undefined> {
+    const queued = newQueued(entry);
     const sent = this.#queue.trySend(queued);
     if (sent === 'closed') return Promise.reject(closed());
     // [kms I-3] A full queue is waited for within its deadline; the overflow is counted in a gap.
@@ -114,14 +137,24 @@ export class AuditTrail {
   }
 
   /** Records an event without waiting. If the queue is full, drops the oldest event, or in `strict` this one. */
-  note(event: AuditEvent): void {
-    const queued = newQueued(event);
+  note(entry: LogEntry): void {
+    const queued = newQueued(entry);
     // No caller waits for this result.
     queued.index.promise.catch(() => undefined);
     const sent = this.#queue.trySend(queued);
     if (sent === 'ok') this.#enqueued(queued);
-    else if (sent === 'full' && this.#init.mode() === 'strict') this.#countLost(event);
+    else if (sent === 'full' && this.#init.mode() === 'strict') this.#countLost(entry);
     else if (sent === 'full') this.#push(queued);
+  }
+
+  /** Ends an operation that is counted in a summary instead of an entry of its own. */
+  count(event: AuditEvent): void {
+    const { summaries } = this.#init;
+    this.cancel();
+    const isFirst = summaries.isEmpty;
+    summaries.add(event);
+    // A full queue wakes the appender anyway.
+    if (isFirst) this.#queue.trySend(newQueued(undefined));
   }
 
   /** Resolves when every event that is now in the queue was appended or dropped. */
@@ -169,17 +202,18 @@ export class AuditTrail {
     await sched.pause('audit.close');
     const now_ms = sched.wall_ms();
     if (this.#pending > 0) this.#count({ count: this.#pending, from: now_ms, to: now_ms });
-    if (this.#hasUnwrittenGap) await this.#append([]);
+    this.#summarised_ms = -Infinity;
+    if (this.#hasUnwritten) await this.#append([]);
   }
 
   /** Whether an entry other than an event is to be written. */
-  get #hasUnwrittenGap(): boolean {
-    return this.#gap !== undefined || this.#first_entry !== undefined;
+  get #hasUnwritten(): boolean {
+    return this.#gap !== undefined || this.#first_entry !== undefined || !this.#init.summaries.isEmpty;
   }
 
-  /** The next event; `retry` if a gap is unwritten and no event arrives. */
+  /** The next event; `retry` if a gap or a summary is unwritten and no event arrives. */
   async #next(stopping: AbortSignal): Promise<Queued | 'retry' | undefined> {
-    if (!this.#hasUnwrittenGap || this.#queue.isClosed) return await this.#queue.recv(stopping);
+    if (!this.#hasUnwritten || this.#queue.isClosed) return await this.#queue.recv(stopping);
     using retry = Deadline.after('audit.retry', RETRY_MS, { signal: stopping });
     try {
       return await this.#queue.recv(retry.signal);
@@ -194,7 +228,7 @@ export class AuditTrail {
     if (sent === 'closed') throw closed();
     if (sent === 'ok') this.#enqueued(queued);
     else if (this.#init.mode() === 'strict') {
-      this.#countLost(queued.event);
+      this.#countLost(queued.entry!);
       throw sent === 'full' ? noRoom() : sent.error;
     } else this.#push(queued);
     return await queued.index.promise;
@@ -218,7 +252,7 @@ export class AuditTrail {
   }
 
   /** Counts an event that does not enter the queue. */
-  #countLost({ time_ms }: AuditEvent): void {
+  #countLost({ time_ms }: LogEntry): void {
     touch(this);
     this.#pending -= 1;
     this.#count({ count: 1, from: time_ms, to: time_ms });
@@ -227,8 +261,9 @@ export class AuditTrail {
   /** Removes events from the queue without an entry. */
   #drop(batch: readonly Queued[], why: RonError): void {
     const isStrict = this.#init.mode() === 'strict';
-    for (const { event, index } of batch) {
-      this.#count({ count: 1, from: event.time_ms, to: event.time_ms });
+    for (const { entry, index } of batch) {
+      if (entry === undefined) continue;
+      this.#count({ count: 1, from: entry.time_ms, to: entry.time_ms });
       if (isStrict) index.fail(why);
       else index.wake(undefined);
     }
@@ -249,13 +284,26 @@ export class AuditTrail {
     this.#init.onDropped(gap.count);
   }
 
-  /** Writes the gap, if there is one, followed by a batch. */
-  async #append(batch: readonly Queued[]): Promise<void> {
+  /** Takes the summaries if they are due. */
+  #dueSummaries(): Summary[] {
+    const { summaries, pace } = this.#init;
+    const { every_ms, asOne } = pace?.() ?? PACE;
+    const now_ms = sched.now_ms();
+    if (summaries.isEmpty || now_ms - this.#summarised_ms < every_ms) return [];
+    this.#summarised_ms = now_ms;
+    return summaries.take(asOne);
+  }
+
+  /** Writes the gap and the summaries, if there are any, followed by a batch. */
+  async #append(queued: readonly Queued[]): Promise<void> {
+    const batch = queued.filter(({ entry }) => entry !== undefined);
     const gap = this.#gap;
     this.#gap = undefined;
-    const entries: Uint8Array[] = batch.map(({ event }) => encodeEvent(event));
+    const summaries = this.#dueSummaries();
+    const entries: Uint8Array[] = [...summaries.map(encodeSummary), ...batch.map(({ entry }) => entry!.bytes)];
     if (gap !== undefined) entries.unshift(encodeGap(gap));
     if (this.#first_entry !== undefined) entries.unshift(this.#first_entry);
+    if (entries.length === 0) return;
     try {
       const { first } = await this.#appended(entries, batch);
       this.#problem = undefined;
@@ -265,12 +313,13 @@ export class AuditTrail {
       this.#settled(batch);
     } catch (error) {
       if (gap !== undefined) this.#gap = mergeGaps(this.#gap, gap);
+      this.#init.summaries.restore(summaries);
       if (this.#problem === undefined) this.#init.onProblem(error);
       this.#problem = isRonError(error) ? error.message : 'the audit log cannot be written';
-      this.#drop(batch, new RonError('degraded_audit', this.#problem));
+      this.#drop(batch, new RonError('degraded_audit', this.#problem, { retry_after_ms: RETRY_MS }));
       return;
     }
-    this.#init.onAppended(entries.length);
+    this.#init.onAppended(entries.length, bytesOf(entries));
   }
 
   /** Appends. If that takes too long, the operations of a `continue` log proceed without waiting for it. */
@@ -289,8 +338,12 @@ export class AuditTrail {
   }
 }
 
-function newQueued(event: AuditEvent): Queued {
-  return { event, index: sched.park<number | undefined>('audit.place'), state: 'waiting' };
+function bytesOf(entries: readonly Uint8Array[]): number {
+  return entries.reduce((sum, { length }) => sum + length, 0);
+}
+
+function newQueued(entry: LogEntry | undefined): Queued {
+  return { entry, index: sched.park<number | undefined>('audit.place'), state: 'waiting' };
 }
 
 function noRoom(): RonError {

@@ -1,8 +1,10 @@
 /**
  * Submits each checkpoint to a witness, which detects a rollback of all local state.
  *
- * Contract: if the witness has seen a later or different log, `onRolledBack` is called once. A witness that does not respond
- * says nothing about the log: the submission is retried, and `problem` states the reason. Without a witness it does nothing.
+ * Contract: if the witness has seen a later or different log, `onRolledBack` is called once per log. A witness that does not
+ * respond says nothing about the log: the submission is retried, and `problem` states the reason at once. `lag_ms` is the
+ * time for which a checkpoint has been waiting for its cosignature, by the monotonic clock and since the start of the
+ * process at most. Without a witness it does nothing.
  * Bound: one request at a time. Cancellation: by the signal.
  */
 import { isRonError, sched, sleep, type Watch } from '@ron/kernel';
@@ -10,7 +12,8 @@ import type { TransparencyLog, Witness } from '@ron/tlog';
 
 export interface WitnessClientInit {
   readonly witness: Pick<Witness, 'cosign'> | undefined;
-  readonly log: TransparencyLog | undefined;
+  /** The current log: an accepted damage begins a new one. */
+  readonly log: () => TransparencyLog | undefined;
   /** Changes with each checkpoint. */
   readonly covered: Watch<number>;
   readonly onRolledBack: (why: string) => void;
@@ -20,18 +23,32 @@ const RETRY_MS = 5000;
 
 export class WitnessClient {
   readonly #init: WitnessClientInit;
-  #shown = 0;
-  /** The witness reported a rollback: no more checkpoints are submitted. */
-  #isRolledBack = false;
+  /** The last checkpoint that has its cosignature. */
+  #shown = { origin: '', size: 0 };
+  /** Since when a checkpoint has been waiting. */
+  #waiting_ms: number | undefined;
+  /** The log that the witness reported as rolled back: no more of its checkpoints are submitted. */
+  #rolled_back: TransparencyLog | undefined;
   #problem: string | undefined;
 
   constructor(init: WitnessClientInit) {
     this.#init = init;
   }
 
-  /** Why the witness did not receive the latest checkpoint. */
+  /** Why the witness did not cosign the latest checkpoint. */
   get problem(): string | undefined {
     return this.#problem;
+  }
+
+  /** Entries of the current log that the witness has cosigned since the start; undefined without a witness. */
+  get cosigned(): number | undefined {
+    const { witness, log } = this.#init;
+    if (witness === undefined) return undefined;
+    return this.#shown.origin === log()?.checkpoint?.origin ? this.#shown.size : 0;
+  }
+
+  get lag_ms(): number {
+    return this.#waiting_ms === undefined ? 0 : sched.now_ms() - this.#waiting_ms;
   }
 
   async run(stopping: AbortSignal): Promise<void> {
@@ -45,21 +62,24 @@ export class WitnessClient {
 
   /** Submits the latest checkpoint if it is new. Rejects only if the signal aborts. */
   async submit(signal: AbortSignal): Promise<void> {
-    const { witness, log, onRolledBack } = this.#init;
+    const { witness, onRolledBack } = this.#init;
+    const log = this.#init.log();
     const checkpoint = log?.checkpoint;
-    if (witness === undefined || log === undefined || checkpoint === undefined || checkpoint.size <= this.#shown)
-      return;
-    if (this.#isRolledBack) return;
+    if (witness === undefined || log === undefined || checkpoint === undefined || log === this.#rolled_back) return;
+    const { origin, size } = checkpoint;
+    if (origin === this.#shown.origin && size <= this.#shown.size) return;
+    this.#waiting_ms ??= sched.now_ms();
     try {
       const { lines } = await witness.cosign(checkpoint, (from, to) => log.consistency(from, to), signal);
-      await log.addCosignatures(checkpoint.size, lines, signal);
-      this.#shown = checkpoint.size;
+      await log.addCosignatures(size, lines, signal);
+      this.#shown = { origin, size };
       this.#problem = undefined;
+      this.#waiting_ms = log.checkpoint?.size === size ? undefined : sched.now_ms();
     } catch (error) {
       signal.throwIfAborted();
       this.#problem = isRonError(error) ? error.message : 'the witness cannot be reached';
       if (!isRonError(error, 'audit_integrity')) return;
-      this.#isRolledBack = true;
+      this.#rolled_back = log;
       onRolledBack(error.message);
     }
   }

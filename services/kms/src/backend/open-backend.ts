@@ -7,9 +7,9 @@
  */
 import { MemoryBackend, type Backend } from '@ron/custody';
 import { RonError } from '@ron/kernel';
+import { readSecretFile } from '@ron/log';
 import type { KmsConfig } from '../config.ts';
 import { egressOf } from '../egress.ts';
-import { readSecretFile } from '../unlock.ts';
 
 export const PIN_VARIABLE = 'RON_PIN';
 

@@ -1,5 +1,6 @@
 /** A stored key: public facts, and the handles of its versions in the backend. It contains no secrets. */
 import type { Alg, PublicPart } from '@ron/custody';
+import { RonError } from '@ron/kernel';
 import type { VerifyMode } from '@ron/proto';
 
 export interface OpMark {
@@ -23,6 +24,13 @@ export interface KeyVersion {
   readonly deleted?: true;
 }
 
+/** A raise of `min_version` and the time from which it applies to unwrap and derive. */
+export interface Raise {
+  readonly min_version: number;
+  /** Unix time in ms. */
+  readonly effective_ms: number;
+}
+
 export interface KeyRecord {
   readonly name: string;
   readonly tenant: string;
@@ -31,18 +39,42 @@ export interface KeyRecord {
   readonly verify_mode: VerifyMode;
   /** Older versions do not verify. */
   readonly min_version: number;
+  /** Raises, ascending, and the version in force before them. Absent: `min_version` applies to unwrap and derive too. */
+  readonly raising?: { readonly from: number; readonly steps: readonly Raise[] };
   readonly imported: boolean;
+  /** The key only verifies. */
+  readonly disabled?: true;
+  /** Set by the first call that deletes the whole key: the second may follow from then on. */
+  readonly deletable_ms?: number;
+  /** Set by the second call, permanently. The public parts stay. */
+  readonly deleted?: true;
   /** Ordered; the last one is current. Never empty. */
   readonly versions: readonly KeyVersion[];
 }
 
-/** The stored document. */
-export interface KeyDocument {
-  readonly format: 1;
-  readonly keys: readonly KeyRecord[];
+/**
+ * - `deleting`: in the waiting period of its deletion; it can be restored.
+ * - `destroying`: deleted, but the backend may still hold key material. Repeat the deletion.
+ */
+export type KeyState = 'enabled' | 'disabled' | 'deleting' | 'destroying' | 'deleted';
+
+export function stateOf({ disabled, deletable_ms, deleted, versions }: KeyRecord): KeyState {
+  if (deleted === true) return versions.some(({ handle }) => handle !== undefined) ? 'destroying' : 'deleted';
+  if (deletable_ms !== undefined) return 'deleting';
+  return disabled === true ? 'disabled' : 'enabled';
 }
 
-export const EMPTY_DOCUMENT: KeyDocument = { format: 1, keys: [] };
+/** Throws `conflict` if the key is deleted or about to be. */
+export function requireKept({ name, deletable_ms, deleted }: KeyRecord): void {
+  if (deleted === true) throw new RonError('conflict', `${name} was deleted`);
+  if (deletable_ms !== undefined) throw new RonError('conflict', `${name} is being deleted: restore it first`);
+}
+
+/** Throws `conflict` unless the key may use and create key material. */
+export function requireEnabled(record: KeyRecord): void {
+  requireKept(record);
+  if (record.disabled === true) throw new RonError('conflict', `${record.name} is disabled: enable it first`);
+}
 
 export function headOf(record: KeyRecord): KeyVersion {
   return record.versions[record.versions.length - 1]!;

@@ -4,13 +4,15 @@
  * Contract: a key is created once per op_id, even if the process dies before it responds: the id is stored together with
  * the key. Bound, overflow, cancellation: as the queue's and the registry's.
  */
-import { RonError, sched, type Deadline } from '@ron/kernel';
+import type { Deadline } from '@ron/kernel';
 import type { Attempt, Auditor, Caller, Used } from '../audit/auditor.ts';
 import type { AuditOp } from '../audit/event.ts';
 import { formatKid, tenantOf } from './kid.ts';
-import { RETENTION_MS, requestHash, type OpLedger } from '../ops/op-ledger.ts';
+import { requestHash } from '../ops/op-id.ts';
+import type { OpLedger } from '../ops/op-ledger.ts';
 import type { KeyRegistry } from './key-registry.ts';
-import { headOf, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
+import type { Deletion, KeyLifecycle } from './key-lifecycle.ts';
+import { headOf, type KeyRecord, type OpMark } from './key-record.ts';
 import type { CreateRequest, ImportRequest, KeyOperations } from './key-operations.ts';
 
 export type KeyEvent = { readonly kind: 'key'; readonly change: AuditOp; readonly kid: string };
@@ -18,6 +20,7 @@ export type KeyEvent = { readonly kind: 'key'; readonly change: AuditOp; readonl
 export interface KeyServiceInit {
   readonly registry: KeyRegistry;
   readonly work: KeyOperations;
+  readonly lifecycle: KeyLifecycle;
   readonly ledger: Pick<OpLedger, 'once'>;
   readonly auditor: Auditor;
   /** Throws while the backend must not be used. */
@@ -52,21 +55,33 @@ export class KeyService {
 
   async import(request: ImportRequest, caller: Caller): Promise<KeyRecord> {
     const kid = `${request.tenant}/raw/${request.alg}/`;
-    return await this.#change('import', kid, caller, () => this.#init.work.import(request, caller.deadline.signal));
+    return await this.#change('import', kid, caller, (signal) => this.#init.work.import(request, signal), ofHead);
   }
 
   async setMinVersion(kid: string, min_version: number, caller: Caller): Promise<KeyRecord> {
-    const { signal } = caller.deadline;
-    return await this.#change('policy', kid, caller, () => this.#init.work.setMinVersion(kid, min_version, signal));
+    const { lifecycle } = this.#init;
+    return await this.#change('policy', kid, caller, (signal) => lifecycle.setMinVersion(kid, min_version, signal));
   }
 
-  async delete(kid: string, caller: Caller): Promise<KeyVersion> {
-    return await this.#changeVersion('delete', kid, caller, () => this.#init.work.delete(kid, caller.deadline.signal));
+  async disable(kid: string, caller: Caller): Promise<KeyRecord> {
+    return await this.#change('disable', kid, caller, (signal) => this.#init.lifecycle.disable(kid, signal));
   }
 
-  async restore(kid: string, caller: Caller): Promise<KeyVersion> {
-    return await this.#changeVersion('restore', kid, caller, () =>
-      this.#init.work.restore(kid, caller.deadline.signal),
+  async enable(kid: string, caller: Caller): Promise<KeyRecord> {
+    return await this.#change('enable', kid, caller, (signal) => this.#init.lifecycle.enable(kid, signal));
+  }
+
+  async delete(kid: string, target: 'key' | 'version', caller: Caller): Promise<Deletion> {
+    const { lifecycle } = this.#init;
+    return await this.#withdraw('delete', kid, caller, (signal) =>
+      target === 'key' ? lifecycle.deleteKey(kid, signal) : lifecycle.deleteVersion(kid, signal),
+    );
+  }
+
+  async restore(kid: string, target: 'key' | 'version', caller: Caller): Promise<Deletion> {
+    const { lifecycle } = this.#init;
+    return await this.#withdraw('restore', kid, caller, (signal) =>
+      target === 'key' ? lifecycle.restoreKey(kid, signal) : lifecycle.restoreVersion(kid, signal),
     );
   }
 
@@ -84,7 +99,7 @@ export class KeyService {
     const mark: OpMark = { op_id, request_hash: requestHash(request) };
     let wasTried = false;
     const once = async (): Promise<string> => {
-      const kid = findVersionMadeBy(registry, tenant, mark);
+      const kid = registry.madeBy(tenant, mark);
       if (kid !== undefined) return kid;
       wasTried = true;
       return await this.#make(tenant, caller, attempt, () => make(mark));
@@ -103,16 +118,23 @@ export class KeyService {
     return headName(await this.#record(caller, attempt, turn, make, ofHead));
   }
 
-  async #change(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyRecord>): Promise<KeyRecord> {
-    return await this.#record(caller, { op, kid }, atOnce, work, ofHead);
+  async #change(
+    op: AuditOp,
+    kid: string,
+    caller: Caller,
+    work: (signal: AbortSignal) => Promise<KeyRecord>,
+    used: (record: KeyRecord) => Used = ofKey,
+  ): Promise<KeyRecord> {
+    return await this.#record(caller, { op, kid }, atOnce, () => work(caller.deadline.signal), used);
   }
 
-  async #changeVersion(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyVersion>): Promise<KeyVersion> {
-    const used = ({ version }: KeyVersion): Used => {
-      const { record } = this.#init.registry.index.find(kid);
-      return { kid: formatKid(record.name, version), record };
-    };
-    return await this.#record(caller, { op, kid }, atOnce, work, used);
+  async #withdraw(
+    op: AuditOp,
+    kid: string,
+    caller: Caller,
+    work: (signal: AbortSignal) => Promise<Deletion>,
+  ): Promise<Deletion> {
+    return await this.#record(caller, { op, kid }, atOnce, () => work(caller.deadline.signal), ofDeletion);
   }
 
   /** Records the operation in the audit log and publishes an event. */
@@ -135,22 +157,15 @@ export class KeyService {
 }
 
 const atOnce = <A>(work: () => Promise<A>): Promise<A> => work();
+const ofDeletion = (deletion: Deletion): Used => ({ kid: deletedName(deletion), record: deletion.record });
+const ofKey = (record: KeyRecord): Used => ({ kid: record.name, record });
 const ofHead = (record: KeyRecord): Used => ({ kid: headName(record), record });
 
 export function headName(record: KeyRecord): string {
   return formatKid(record.name, headOf(record).version);
 }
 
-/** The version that this operation created, if an earlier process died before it responded. */
-function findVersionMadeBy(registry: KeyRegistry, tenant: string, mark: OpMark): string | undefined {
-  for (const record of registry.index.records()) {
-    if (record.tenant !== tenant) continue;
-    const version = record.versions.find(
-      ({ made_by, created_ms }) => made_by?.op_id === mark.op_id && created_ms > sched.wall_ms() - RETENTION_MS,
-    );
-    if (version === undefined) continue;
-    if (version.made_by?.request_hash === mark.request_hash) return formatKid(record.name, version.version);
-    throw new RonError('conflict', `op_id ${mark.op_id} was used for another request`);
-  }
-  return undefined;
+/** The kid of the deleted version, or the name of the deleted key. */
+export function deletedName({ record, version }: Deletion): string {
+  return version === undefined ? record.name : formatKid(record.name, version.version);
 }

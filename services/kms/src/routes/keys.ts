@@ -1,13 +1,16 @@
 /** Handlers for the life of a key. They return public parts only; no handler returns a private key. */
-import type { Alg, PublicPart } from '@ron/custody';
+import type { Alg, Backend, PublicPart } from '@ron/custody';
 import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
+import { RonError, sched } from '@ron/kernel';
 import type { Auditor } from '../audit/auditor.ts';
 import type { AuditOp } from '../audit/event.ts';
-import { headOf, type KeyRecord, type KeyVersion } from '../keys/key-record.ts';
+import type { Deletion } from '../keys/key-lifecycle.ts';
+import { headOf, stateOf, type KeyRecord, type KeyVersion } from '../keys/key-record.ts';
 import type { KeyRegistry } from '../keys/key-registry.ts';
-import { headName, type KeyService } from '../keys/key-service.ts';
-import { formatKid, nameOf, RAW_PURPOSE, tenantOf } from '../keys/kid.ts';
-import { callerOf, requireAllowed } from './caller.ts';
+import { deletedName, headName, type KeyService } from '../keys/key-service.ts';
+import { formatKid, nameOf, parseKid, RAW_PURPOSE } from '../keys/kid.ts';
+import { effectiveAt_ms, minDataVersion } from '../keys/min-version.ts';
+import { callerOf, factsOf, requireAllowed, requireUnreserved } from './caller.ts';
 import { NO_STORE } from './no-store.ts';
 import type * as schemas from './schemas.ts';
 
@@ -15,8 +18,8 @@ export interface KeyRoutesInit {
   readonly registry: KeyRegistry;
   readonly keys: KeyService;
   readonly auditor: Pick<Auditor, 'recordRefusal'>;
-  /** Of the backend that holds the keys. */
-  readonly attestation_class: string;
+  /** It holds the keys. */
+  readonly backend: Pick<Backend, 'attestation_class' | 'attestationClassOf'>;
   readonly attestation: () => unknown;
 }
 
@@ -27,7 +30,8 @@ export async function createKey(
   context: RouteContext<typeof schemas.CREATE>,
 ): Promise<RouteAnswer> {
   const { tenant, purpose, alg, op_id, policy } = context.body;
-  requireAllowed(auditor, context, { tenant }, () => [{ op: 'create', kid: `${tenant}/${purpose}/${alg}/`, op_id }]);
+  const prefix = `${tenant}/${purpose}/${alg}/`;
+  requireAllowed(auditor, context, factsOf(prefix), () => [{ op: 'create', kid: prefix, op_id }]);
   const request = { tenant, purpose, alg, verify_mode: policy?.verify_mode };
   const kid = await keys.create(request, op_id, callerOf(context));
   return json(201, createdView(registry, kid), NO_STORE);
@@ -38,36 +42,45 @@ export async function importKey(
   context: RouteContext<typeof schemas.IMPORT>,
 ): Promise<RouteAnswer> {
   const { tenant, alg, pubkey_b64 } = context.body;
-  requireAllowed(auditor, context, { tenant }, () => [{ op: 'import', kid: `${tenant}/${RAW_PURPOSE}/${alg}/` }]);
+  const prefix = `${tenant}/${RAW_PURPOSE}/${alg}/`;
+  requireAllowed(auditor, context, factsOf(prefix), () => [{ op: 'import', kid: prefix }]);
   const record = await keys.import({ tenant, alg, pubkey_b64 }, callerOf(context));
   return json(201, createdView(registry, headName(record)), NO_STORE);
 }
 
 export function listKeys(
-  { registry, attestation_class }: KeyRoutesInit,
+  { registry, backend }: KeyRoutesInit,
   { query }: RouteContext<typeof schemas.LIST>,
 ): RouteAnswer {
+  requireUnreserved({ tenant: query.tenant });
   const limit = Number(query.limit ?? LIST_DEFAULT);
   const after = query.after === undefined ? '' : nameOf(query.after);
-  const found = registry.index
-    .sorted()
-    .filter(({ tenant, name }) => (query.tenant === undefined || tenant === query.tenant) && name > after);
+  const found = registry.page({ prefix: prefixOf(query), after, limit: limit + 1 });
   const page = found.slice(0, limit);
   const next = found.length > limit ? page.at(-1)?.name : undefined;
-  const keys = page.map((record) => keyView(record, headOf(record), attestation_class));
+  const keys = page.map((record) => keyView(record, headOf(record), backend));
   return json(200, { keys, ...(next === undefined ? {} : { next }) }, NO_STORE);
 }
 
-export function readKey(
-  { registry, attestation_class }: KeyRoutesInit,
-  { params }: RouteContext<typeof schemas.READ>,
-): RouteAnswer {
-  const { record, version } = registry.index.find(params.kid);
-  return json(200, keyView(record, version, attestation_class), NO_STORE);
+/** Both a tenant and a prefix may be given: the keys in both are listed. */
+function prefixOf({ tenant, prefix = '' }: { readonly tenant?: string; readonly prefix?: string }): string {
+  const below = tenant === undefined ? '' : `${tenant}/`;
+  if (prefix.startsWith(below)) return prefix;
+  if (below.startsWith(prefix)) return below;
+  throw new RonError('validation', 'prefix names keys of another tenant');
 }
 
-export function readAttestation({ attestation_class, attestation }: KeyRoutesInit): RouteAnswer {
-  return json(200, { attestation_class, attestation: attestation() ?? null }, NO_STORE);
+export function readKey(
+  { registry, backend }: KeyRoutesInit,
+  { params }: RouteContext<typeof schemas.READ>,
+): RouteAnswer {
+  requireUnreserved(factsOf(params.kid));
+  const { record, version } = registry.index.find(params.kid);
+  return json(200, keyView(record, version, backend), NO_STORE);
+}
+
+export function readAttestation({ backend, attestation }: KeyRoutesInit): RouteAnswer {
+  return json(200, { attestation_class: backend.attestation_class, attestation: attestation() ?? null }, NO_STORE);
 }
 
 export async function rotateKey(
@@ -83,34 +96,72 @@ export async function rotateKey(
 }
 
 export async function setPolicy(
-  { keys, auditor, attestation_class }: KeyRoutesInit,
+  { keys, auditor, backend }: KeyRoutesInit,
   context: RouteContext<typeof schemas.POLICY>,
 ): Promise<RouteAnswer> {
   requireAllowedKid(auditor, context, 'policy');
   const record = await keys.setMinVersion(context.params.kid, context.body.min_version, callerOf(context));
-  return json(200, keyView(record, headOf(record), attestation_class), NO_STORE);
+  return json(200, keyView(record, headOf(record), backend), NO_STORE);
 }
 
-export async function deleteVersion(
-  { registry, keys, auditor }: KeyRoutesInit,
+export async function disableKey(
+  { keys, auditor, backend }: KeyRoutesInit,
+  context: RouteContext<typeof schemas.DISABLE>,
+): Promise<RouteAnswer> {
+  const kid = requireWhole(auditor, context, 'disable');
+  const record = await keys.disable(kid, callerOf(context));
+  return json(200, keyView(record, headOf(record), backend), NO_STORE);
+}
+
+export async function enableKey(
+  { keys, auditor, backend }: KeyRoutesInit,
+  context: RouteContext<typeof schemas.DISABLE>,
+): Promise<RouteAnswer> {
+  const kid = requireWhole(auditor, context, 'enable');
+  const record = await keys.enable(kid, callerOf(context));
+  return json(200, keyView(record, headOf(record), backend), NO_STORE);
+}
+
+/** A kid with a version deletes that version. A kid without one deletes the key, and the body must say so. */
+export async function deleteKey(
+  { keys, auditor }: KeyRoutesInit,
   context: RouteContext<typeof schemas.DELETE>,
 ): Promise<RouteAnswer> {
   requireAllowedKid(auditor, context, 'delete');
-  const version = await keys.delete(context.params.kid, callerOf(context));
-  const status = version.deleted === true ? 200 : 202;
-  return json(status, deletionView(registry, context.params.kid, version), NO_STORE);
+  const target = targetOf(context.params.kid);
+  if ((target === 'key') !== (context.body?.whole ?? false)) {
+    throw new RonError('validation', 'name one version (#v1), or the key without a version and {"whole": true}');
+  }
+  const deletion = await keys.delete(context.params.kid, target, callerOf(context));
+  const view = deletionView(deletion);
+  return json(view.state === 'deleted' ? 200 : 202, view, NO_STORE);
 }
 
-export async function restoreVersion(
-  { registry, keys, auditor }: KeyRoutesInit,
+/** Cancels a deletion of the version or the key that the kid names. */
+export async function restoreKey(
+  { keys, auditor }: KeyRoutesInit,
   context: RouteContext<typeof schemas.RESTORE>,
 ): Promise<RouteAnswer> {
   requireAllowedKid(auditor, context, 'restore');
-  const version = await keys.restore(context.params.kid, callerOf(context));
-  return json(200, deletionView(registry, context.params.kid, version), NO_STORE);
+  const { kid } = context.params;
+  return json(200, deletionView(await keys.restore(kid, targetOf(kid), callerOf(context))), NO_STORE);
 }
 
-/** A capability may be limited to one tenant: the tenant of the kid in the path. */
+const targetOf = (kid: string): 'key' | 'version' => (parseKid(kid).version === undefined ? 'key' : 'version');
+
+/** The operation acts on all versions, so a kid with a version is refused instead of misunderstood. */
+function requireWhole(
+  auditor: KeyRoutesInit['auditor'],
+  context: RouteContext<typeof schemas.DISABLE>,
+  op: AuditOp,
+): string {
+  requireAllowedKid(auditor, context, op);
+  const { kid } = context.params;
+  if (targetOf(kid) === 'key') return kid;
+  throw new RonError('validation', `name the key without a version: ${op} acts on all versions`);
+}
+
+/** A capability may be limited to one tenant or to some keys: the kid in the path must match. */
 function requireAllowedKid(
   auditor: KeyRoutesInit['auditor'],
   context: Pick<RouteContext, 'actsOn' | 'grant' | 'deadline'> & { readonly params: { readonly kid: string } },
@@ -118,7 +169,7 @@ function requireAllowedKid(
   op_id?: string,
 ): void {
   const { kid } = context.params;
-  requireAllowed(auditor, context, { tenant: tenantOf(kid) }, () => [{ op, kid, op_id }]);
+  requireAllowed(auditor, context, factsOf(kid), () => [{ op, kid, op_id }]);
 }
 
 interface PublicView {
@@ -138,26 +189,31 @@ function publicView(alg: Alg, parts: readonly PublicPart[]): PublicView {
   return only === undefined ? { alg } : { alg, pubkey_b64: only.pubkey_b64 };
 }
 
-function keyView(record: KeyRecord, version: KeyVersion, attestation_class: string): Record<string, unknown> {
-  const { name, alg, versions, imported, verify_mode, min_version } = record;
+function keyView(record: KeyRecord, version: KeyVersion, backend: KeyRoutesInit['backend']): Record<string, unknown> {
+  const { name, alg, versions, imported, verify_mode, min_version, deletable_ms } = record;
+  const now_ms = sched.wall_ms();
+  const effective_ms = effectiveAt_ms(record, now_ms);
   const deleting = versions.filter((each) => each.deletable_ms !== undefined && each.deleted !== true);
   return {
     kid: formatKid(name, version.version),
     alg,
+    state: stateOf(record),
+    ...(deletable_ms !== undefined && { deletable_ms }),
     versions: versions.filter((each) => each.deleted !== true).map((each) => `#v${each.version}`),
     public: publicView(alg, version.public),
-    attestation_class: imported ? 'imported' : attestation_class,
+    attestation_class: imported ? 'imported' : backend.attestationClassOf(alg),
     verify_mode,
     min_version,
+    min_version_unwrap: minDataVersion(record, now_ms),
+    ...(effective_ms !== undefined && { effective_ms }),
     ...(deleting.length > 0 && {
       deleting: deleting.map((each) => ({ version: `#v${each.version}`, deletable_ms: each.deletable_ms })),
     }),
   };
 }
 
-function deletionView(registry: KeyRegistry, kid: string, version: KeyVersion): Record<string, unknown> {
-  const { deletable_ms, deleted } = version;
+function deletionView(deletion: Deletion): { kid: string; state: string; deletable_ms?: number } {
+  const { deletable_ms, deleted } = deletion.version ?? deletion.record;
   const state = deleted === true ? 'deleted' : deletable_ms === undefined ? 'kept' : 'pending';
-  const name = formatKid(registry.index.record(kid).name, version.version);
-  return { kid: name, state, ...(deletable_ms !== undefined && { deletable_ms }) };
+  return { kid: deletedName(deletion), state, ...(deletable_ms !== undefined && { deletable_ms }) };
 }

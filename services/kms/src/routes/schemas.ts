@@ -1,6 +1,7 @@
 /** The shapes of requests and responses, one constant per route. */
 import { ALGS, type Alg } from '@ron/custody';
 import { Type } from '@ron/ingress';
+import { SERVICES, type Service } from '@ron/proto';
 import { base64Chars } from '../base64.ts';
 import { KID_CHARS_MAX, PURPOSE_PATTERN, RAW_PURPOSE, TENANT_PATTERN } from '../keys/kid.ts';
 import { OP_ID_PATTERN } from '../ops/op-ledger.ts';
@@ -14,6 +15,7 @@ export const SIGNATURE_BYTES_MAX = 8192;
 const PUBKEY_BYTES_MAX = 4096;
 
 const strict = { additionalProperties: false } as const;
+const audience = (name: Service) => Type.Literal(name);
 const literal = (alg: Alg) => Type.Literal(alg);
 const base64 = (bytes_max: number) => Type.String({ maxLength: base64Chars(bytes_max) });
 
@@ -34,15 +36,24 @@ const Public = Type.Object(
 // Keys.
 
 const CreatedKey = Type.Object({ kid: Type.String(), alg: Type.String(), public: Public }, strict);
+const State = Type.Union(
+  (['enabled', 'disabled', 'deleting', 'destroying', 'deleted'] as const).map((state) => Type.Literal(state)),
+);
 const KeyView = Type.Object(
   {
     kid: Type.String(),
     alg: Type.String(),
+    state: State,
+    deletable_ms: Type.Optional(Type.Integer()),
     versions: Type.Array(Type.String()),
     public: Public,
     attestation_class: Type.String(),
     verify_mode: Mode,
     min_version: Type.Integer(),
+    min_version_unwrap: Type.Integer({ description: 'The oldest version that unwraps and derives.' }),
+    effective_ms: Type.Optional(
+      Type.Integer({ description: 'When min_version applies to unwrap and derive. Absent if it already does.' }),
+    ),
     deleting: Type.Optional(Type.Array(Type.Object({ version: Type.String(), deletable_ms: Type.Integer() }, strict))),
   },
   strict,
@@ -80,6 +91,7 @@ export const LIST = {
   query: Type.Object(
     {
       tenant: Type.Optional(Tenant),
+      prefix: Type.Optional(Type.String({ maxLength: KID_CHARS_MAX })),
       after: Type.Optional(KidText),
       limit: Type.Optional(Type.String({ pattern: '^(?:[1-9][0-9]{0,2}|1000)$' })),
     },
@@ -108,7 +120,13 @@ export const POLICY = {
   response: { 200: KeyView },
 } as const;
 
-export const DELETE = { params: KidParam, response: { 200: Deletion, 202: Deletion } } as const;
+export const DISABLE = { params: KidParam, response: { 200: KeyView } } as const;
+
+export const DELETE = {
+  params: KidParam,
+  body: Type.Union([Type.Object({ whole: Type.Optional(Type.Boolean()) }, strict), Type.Null()]),
+  response: { 200: Deletion, 202: Deletion },
+} as const;
 export const RESTORE = { params: KidParam, response: { 200: Deletion } } as const;
 
 // Signatures.
@@ -221,12 +239,47 @@ export const DERIVE = {
   },
 } as const;
 
+// The audience root.
+
+const Audience = Type.Union(SERVICES.map(audience) as unknown as [ReturnType<typeof audience>]);
+const RootState = Type.Object({ version: Type.Integer(), min_version: Type.Integer(), root_id: Type.String() }, strict);
+
+export const AUDIENCE_STATE = { response: { 200: RootState } } as const;
+
+export const AUDIENCE_DERIVE = {
+  body: Type.Object({ audience: Audience, version: Type.Optional(Version) }, strict),
+  response: {
+    200: Type.Object({ version: Type.Integer(), min_version: Type.Integer(), secret_b64: Type.String() }, strict),
+  },
+} as const;
+
+export const AUDIENCE_ROTATE = {
+  body: Type.Object({ version: Version }, strict),
+  response: { 200: RootState },
+} as const;
+
+export const AUDIENCE_RETIRE = {
+  body: Type.Object({ min_version: Version }, strict),
+  response: { 200: RootState },
+} as const;
+
 // The audit log.
 
 const TreeSize = Type.String({ pattern: '^[1-9][0-9]{0,14}$' });
 
 export const LOG_KEYS = {
   response: { 200: Type.Object({ origin: Type.String(), vkeys: Type.Array(Type.String()) }, strict) },
+} as const;
+
+export const PRUNED = {
+  response: { 200: Type.Object({ before: Type.Integer(), entry: Type.Integer() }, strict) },
+} as const;
+
+export const PRUNE = {
+  body: Type.Object({ before: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }) }, strict),
+  response: {
+    200: Type.Object({ before: Type.Integer(), freed_bytes: Type.Integer(), log_bytes: Type.Integer() }, strict),
+  },
 } as const;
 
 export const TILE = { params: Type.Object({ '*': Type.String({ maxLength: 128 }) }, strict) } as const;

@@ -3,7 +3,6 @@ import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { sched, type Deadline } from '@ron/kernel';
 import type { Attempt, Auditor } from '../audit/auditor.ts';
 import { fromBase64, toBase64 } from '../base64.ts';
-import { tenantOf } from '../keys/kid.ts';
 import {
   AAD_BYTES_MAX,
   PLAINTEXT_BYTES_MAX,
@@ -11,7 +10,7 @@ import {
   type SecretOperations,
   type WithKid,
 } from '../secrets/secret-operations.ts';
-import { callerOf, requireAllowed } from './caller.ts';
+import { callerOf, factsOf, requireAllowed } from './caller.ts';
 import { NO_STORE } from './no-store.ts';
 import type * as schemas from './schemas.ts';
 
@@ -89,13 +88,13 @@ async function perform(
   work: () => Promise<WithKid>,
   label?: string,
 ): Promise<WithKid> {
-  const tenant = tenantOf(attempt.kid);
-  requireAllowed(auditor, context, label === undefined ? { tenant } : { tenant, label }, () => [attempt]);
+  const facts = factsOf(attempt.kid);
+  requireAllowed(auditor, context, { ...facts, label }, () => [attempt]);
   const turn = async (ready: () => Promise<WithKid>): Promise<WithKid> => {
     requireReady();
     // Requests for unknown keys take no slot in the queue.
     secrets.requireKey(attempt.kid);
-    return await enqueue(tenant, context.deadline, ready);
+    return await enqueue(facts.tenant, context.deadline, ready);
   };
   const { answer } = await auditor.runRecorded(callerOf(context), attempt, turn, work, ({ kid, found }) => ({
     kid,

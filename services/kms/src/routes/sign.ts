@@ -5,11 +5,10 @@ import type { Static } from '@ron/ingress';
 import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { inputOf } from '../audit/event.ts';
 import { fromBase64 } from '../base64.ts';
-import { tenantOf } from '../keys/kid.ts';
 import { MESSAGE_BYTES_MAX } from '../sign/message.ts';
 import { attemptsOf, type SignedItem, type SigningService, type SignItem } from '../sign/signing-service.ts';
 import type { Verifier } from '../verify/verifier.ts';
-import { callerOf, requireAllowed } from './caller.ts';
+import { callerOf, factsOf, requireAllowed } from './caller.ts';
 import { NO_STORE } from './no-store.ts';
 import { SIGNATURE_BYTES_MAX, type Item, type SIGN, type SignBody, type VERIFY } from './schemas.ts';
 
@@ -31,7 +30,7 @@ export async function sign(
   const { body } = context;
   const items = itemsOf(body);
   for (const each of items) {
-    for (const kid of each.kids) requireAllowed(auditor, context, { tenant: tenantOf(kid) }, () => attemptsOf(each));
+    for (const kid of each.kids) requireAllowed(auditor, context, factsOf(kid), () => attemptsOf(each));
   }
   const caller = callerOf(context);
   const signed = await signing.sign(items, caller);
@@ -48,7 +47,7 @@ export async function verify(
   const caller = callerOf(context);
   const payload = { payload_b3: body.payload_b3, message: messageOf(body.message_b64) };
   const attempt = { op: 'verify', kid: body.kid, ...inputOf(payload) } as const;
-  requireAllowed(auditor, context, { tenant: tenantOf(body.kid) }, () => [attempt]);
+  requireAllowed(auditor, context, factsOf(body.kid), () => [attempt]);
   const sigs = body.sigs.map(({ kid, alg, signature_b64 }) => ({
     kid,
     alg,

@@ -3,13 +3,15 @@
  *
  * Contract: a signature is returned only if its version was still current when it was made. After a concurrent rotation it
  * signs again with the new version, or refuses if the caller named the old one: once a rotation has been acknowledged, no
- * request gets a signature of the retired version. The kid in the signed bytes is that of the signing key.
+ * request gets a signature of the retired version. Likewise a key that was disabled or deleted meanwhile returns none. The
+ * kid in the signed bytes is that of the signing key.
  * Bound: `ROTATIONS_MAX` attempts. Cancellation: by the budget of the batch that the work belongs to.
  */
 import { BATCH_MAX, signCost_us, type Backend, type Signature } from '@ron/custody';
 import { RonError, sched, type Batch, type Parked } from '@ron/kernel';
 import type { KeyRegistry } from '../keys/key-registry.ts';
 import type { Found } from '../keys/key-index.ts';
+import { requireEnabled, type KeyVersion } from '../keys/key-record.ts';
 import { formatKid } from '../keys/kid.ts';
 import { signedBytes, type Payload } from './message.ts';
 
@@ -25,6 +27,11 @@ export interface Signed {
   readonly kid: string;
   readonly found: Found;
   readonly signatures: readonly Signature[];
+}
+
+/** A version with key material. */
+interface Signing extends Found {
+  readonly version: KeyVersion & { readonly handle: string };
 }
 
 /** The part of a backend that signs. */
@@ -89,23 +96,27 @@ export class Signer {
 
   /** The cost of signing so many bytes. Throws if the key does not exist or cannot sign. */
   cost_us(kid: string, message_bytes: number): number {
-    const { record, version } = this.#registry.index.current(kid);
-    if (version.handle === undefined) throw verifyOnly(record.name);
-    return signCost_us(record.alg, message_bytes);
+    return signCost_us(this.#current(kid).record.alg, message_bytes);
   }
 
   async sign(request: SignRequest, batch: Pick<SignBatch, 'sign'>): Promise<Signed> {
     for (let tries = 0; tries < ROTATIONS_MAX; tries++) {
-      const found = this.#registry.index.current(request.kid);
+      const found = this.#current(request.kid);
       const { record, version } = found;
-      if (version.handle === undefined) throw verifyOnly(record.name);
       const kid = formatKid(record.name, version.version);
       const signatures = await batch.sign(version.handle, signedBytes(record.purpose, kid, request));
-      // Load it again: the key may have been rotated meanwhile.
-      if (this.#registry.index.current(request.kid).version.version === version.version)
-        return { kid, found, signatures };
+      // Load it again: the key may have been rotated, disabled or deleted meanwhile.
+      if (this.#current(request.kid).version.version === version.version) return { kid, found, signatures };
     }
     throw new RonError('busy', 'the key was rotated too often during the signature', { op: 'sign' });
+  }
+
+  /** The current version. Throws if the key does not exist or cannot sign. */
+  #current(kid: string): Signing {
+    const found = this.#registry.index.current(kid);
+    requireEnabled(found.record);
+    if (found.version.handle === undefined) throw verifyOnly(found.record.name);
+    return found as Signing;
   }
 }
 

@@ -131,7 +131,8 @@ export class SigningService {
   /** If the work is refused or fails, records each requested signature. `work` calls `tried` when it begins. */
   async #audited<A>(items: readonly SignItem[], caller: Caller, work: (tried: () => void) => Promise<A>): Promise<A> {
     const { auditor, requireReady } = this.#init;
-    auditor.begin(items.reduce((sum, { kids }) => sum + kids.length, 0));
+    const entries = items.reduce((sum, { kids }) => sum + kids.length, 0);
+    auditor.begin(caller, { op: 'sign', kid: items[0]!.kids[0]! }, entries);
     let wasTried = false;
     try {
       requireReady();

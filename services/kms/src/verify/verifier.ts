@@ -126,7 +126,9 @@ export class Verifier {
   }
 }
 
+/** A disabled key verifies: its public key is known, and its signatures were made while it was enabled. */
 function unusable({ record, version }: Found): string | undefined {
+  if (record.deleted === true) return 'the key was deleted';
   if (version.deleted === true) return `version ${version.version} was deleted`;
   if (version.version < record.min_version)
     return `version ${version.version} is below min_version ${record.min_version}`;

@@ -5,7 +5,7 @@
  * even while a directory is being opened. Decisions are idempotent. A volume is not drained unless the others have room for
  * its records. Bound: `DECIDE_MS` to persist a decision. Cancellation: by that deadline; then repeat the request.
  */
-import { reserveBytes } from '@ron/cas';
+import { reserveBytes } from '@ron/log';
 import { Deadline, RonError } from '@ron/kernel';
 import type { StorageConfig } from '../config.ts';
 import { holdsVolume, spaceOf } from './directory-probes.ts';

@@ -8,7 +8,8 @@
  */
 import { constants } from 'node:fs';
 import { access, statfs } from 'node:fs/promises';
-import { reserveBytes, type Volume, type VolumeState } from '@ron/cas';
+import type { Volume, VolumeState } from '@ron/cas';
+import { reserveBytes } from '@ron/log';
 import { Deadline } from '@ron/kernel';
 import { diskError } from '@ron/log';
 

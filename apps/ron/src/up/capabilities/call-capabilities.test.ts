@@ -35,7 +35,7 @@ const SIGN: Call = {
   purpose: 'sign',
   config: { url: 'kms.url', capability_file: 'kms.capability_file' },
 };
-const DERIVE: Call = { to: 'kms', scopes: ['kms:derive'], caveats: ['tenant = ron', 'label ^= audience/interop/'] };
+const DERIVE: Call = { to: 'kms', scopes: ['kms:audience'], caveats: ['label ^= audience/interop/'] };
 const READ: Call = { to: 'storage', scopes: [], config: { url: 'storage.url' } };
 
 const table = (calls: readonly Call[]): ServiceEntry[] => [

@@ -10,7 +10,7 @@ import { basename, join } from 'node:path';
 import { readCapabilityFile } from '../../capability-file.ts';
 import { systemCode } from '../../exits.ts';
 import type { Home } from '../../home.ts';
-import { writeSecret } from '../../secret-file.ts';
+import { writeSecret } from '@ron/log/secret-file';
 import { callFiles } from '../table/capability-files.ts';
 import type { ServiceEntry } from '../table/service-entry.ts';
 import { renewed, type Minter } from './renewal.ts';

@@ -50,6 +50,13 @@ export interface Call {
   readonly isBackground?: boolean;
 }
 
+/** `key` names the file itself, or, with `name`, its directory. */
+export interface SealedFileOf {
+  readonly key: string;
+  readonly name?: string;
+  readonly purpose: string;
+}
+
 export type Defaults = (place: Place) => Readonly<Record<string, string>>;
 
 export interface ServiceEntry {
@@ -61,6 +68,10 @@ export interface ServiceEntry {
   readonly derives_keys?: boolean;
   /** It knows which capabilities are revoked. Default false. */
   readonly knows_revocations?: boolean;
+  /** It needs the secrets in the environment of `ron up`: `RON_KEK`, `RON_PIN`, those of the cloud. Default false. */
+  readonly holds_secrets?: boolean;
+  /** Its sealed files, each in a directory that a configuration key names. */
+  readonly sealed_files?: readonly SealedFileOf[];
   /** Configuration that follows from `Place`. The operator's values take precedence. */
   readonly defaults: Defaults;
   readonly schema: () => Promise<ConfigSchema<KeyTable>>;

@@ -1,17 +1,17 @@
 /** The service table: the services that `ron up` starts. */
 import { fileURLToPath } from 'node:url';
-import { AUDIENCE_LABEL, AUDIENCE_TENANT } from '@ron/auth/audience-names';
+import { AUDIENCE_LABEL, audiencePrefix } from '@ron/auth/audience-names';
 import type { ConfigSchema, KeyTable } from '@ron/config';
 import { defaultPort, type Service } from '@ron/proto';
 import { knownVolumes } from './known-volumes.ts';
-import type { Call, Defaults, Place, ServiceEntry } from './service-entry.ts';
+import type { Call, Defaults, Place, SealedFileOf, ServiceEntry } from './service-entry.ts';
 
 /** Derives the keys with which the caller verifies capabilities: its own, or those of all audiences if `label` is the common prefix. */
 function derivesKeys(label: string, more: Pick<Call, 'isRequired'> = {}): Call {
   return {
     to: 'kms',
-    scopes: ['kms:derive'],
-    caveats: [`tenant = ${AUDIENCE_TENANT}`, `label ^= ${label}`],
+    scopes: ['kms:audience'],
+    caveats: [`label ^= ${label}`],
     config: { url: 'auth.kms_url', capability_file: 'auth.capability_file' },
     ...more,
   };
@@ -21,7 +21,7 @@ function derivesKeys(label: string, more: Pick<Call, 'isRequired'> = {}): Call {
 const POLLS_REVOCATIONS: Call = { to: 'passport', scopes: [], config: { url: 'auth.passport_url' } };
 
 /** The calls of every service that checks capabilities and neither derives keys nor issues. */
-const authCalls = (name: Service): readonly Call[] => [derivesKeys(`${AUDIENCE_LABEL}${name}/`), POLLS_REVOCATIONS];
+const authCalls = (name: Service): readonly Call[] => [derivesKeys(audiencePrefix(name)), POLLS_REVOCATIONS];
 
 /** Defaults of every service: the bind address, and the files for its keys. */
 function common(name: Service, isKeyService: boolean): Defaults {
@@ -37,7 +37,9 @@ function common(name: Service, isKeyService: boolean): Defaults {
   };
 }
 
-type Row = Pick<ServiceEntry, 'calls' | 'derives_keys' | 'knows_revocations'>;
+type Row = Pick<ServiceEntry, 'calls' | 'derives_keys' | 'holds_secrets' | 'knows_revocations' | 'sealed_files'>;
+
+const CACHE: SealedFileOf = { key: 'auth.cache_file', purpose: 'capability-cache' };
 
 function service(name: Service, entry: string, row: Row, own: Defaults): ServiceEntry {
   const folder = new URL('.', entry);
@@ -69,19 +71,28 @@ function storageDefaults({ home, amnesia, degraded }: Place): Readonly<Record<st
 }
 
 export const SERVICE_TABLE: readonly ServiceEntry[] = [
-  service('storage', import.meta.resolve('@ron/storage'), { calls: authCalls('storage') }, storageDefaults),
+  service(
+    'storage',
+    import.meta.resolve('@ron/storage'),
+    { calls: authCalls('storage'), sealed_files: [CACHE] },
+    storageDefaults,
+  ),
   service(
     'kms',
     import.meta.resolve('@ron/kms'),
     // Passport calls kms for its keys. While passport is down, kms uses the revocations that it knows.
-    { calls: [{ ...POLLS_REVOCATIONS, isBackground: true }], derives_keys: true },
+    { calls: [{ ...POLLS_REVOCATIONS, isBackground: true }], derives_keys: true, holds_secrets: true },
     withDataDir('kms'),
   ),
   service(
     'passport',
     import.meta.resolve('@ron/passport'),
     // Passport issues capabilities for every audience.
-    { calls: [derivesKeys(AUDIENCE_LABEL, { isRequired: true })], knows_revocations: true },
+    {
+      calls: [derivesKeys(AUDIENCE_LABEL, { isRequired: true })],
+      knows_revocations: true,
+      sealed_files: [CACHE, { key: 'data_dir', name: 'revocations', purpose: 'revocations' }],
+    },
     withDataDir('passport'),
   ),
 ];

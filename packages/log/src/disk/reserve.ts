@@ -1,12 +1,12 @@
 /**
- * Reserves a part of the disk for removals, compaction and the index. They write before they free space, so on a disk
- * without any free space nothing could be reclaimed.
+ * Reserves a part of the disk for writes that must succeed when others are refused: removals and compaction write before
+ * they free space, and an audit log must record signatures on a disk that other entries filled.
  *
- * Contract: `isReached` returns whether new objects must be refused. Bound: one measurement at a time. Between two of them,
- * written bytes are subtracted from the free space, for at most an eighth of the reserve or `MEASURE_EVERY_MS`.
+ * Contract: `isReached` returns whether ordinary writes must be refused. Bound: one measurement at a time. Between two of
+ * them, written bytes are subtracted from the free space, for at most an eighth of the reserve or `MEASURE_EVERY_MS`.
  */
 import { sched } from '@ron/kernel';
-import type { DiskRoom, FileSystem } from '@ron/log';
+import type { DiskRoom } from './file-system.ts';
 
 const MIB = 1024 * 1024;
 const BYTES_MAX = 256 * MIB;
@@ -17,27 +17,36 @@ const MEASURE_EVERY_MS = 1000;
 const MEASURE_EVERY_REACHED_MS = 50;
 
 /** The size of the reserve. */
-export const reserveBytes = (total_bytes: number): number => Math.min(total_bytes * SHARE, BYTES_MAX);
+export const reserveBytes = (total_bytes: number, bytes_max = BYTES_MAX): number =>
+  Math.min(total_bytes * SHARE, bytes_max);
 
 export class Reserve {
   readonly #measure: () => Promise<DiskRoom | undefined>;
+  readonly #bytes_max: number;
   #room: DiskRoom | undefined;
   #written_bytes = 0;
   #measured_ms = -Infinity;
   #measuring: Promise<void> | undefined;
 
-  constructor(fs: FileSystem, dir: string) {
-    this.#measure = async () => await fs.room?.(dir);
+  /** `measure` returns the room of the disk, if known. */
+  constructor(measure: () => Promise<DiskRoom | undefined>, bytes_max = BYTES_MAX) {
+    this.#measure = measure;
+    this.#bytes_max = bytes_max;
   }
 
   get bytes(): number {
-    return this.#room === undefined ? 0 : reserveBytes(this.#room.total_bytes);
+    return this.#room === undefined ? 0 : reserveBytes(this.#room.total_bytes, this.#bytes_max);
+  }
+
+  /** Free space by the last measurement, less the bytes written since; Infinity if it is unknown. */
+  get free_bytes(): number {
+    return this.#room === undefined ? Infinity : this.#room.free_bytes - this.#written_bytes;
   }
 
   /** Whether `bytes` more would use the reserve. Starts a new measurement, for later calls, when one is due. */
   isReached(bytes: number): boolean {
     const room = this.#room;
-    const isReached = room !== undefined && room.free_bytes - this.#written_bytes - bytes < this.bytes;
+    const isReached = this.free_bytes - bytes < this.bytes;
     const every_ms = isReached ? MEASURE_EVERY_REACHED_MS : MEASURE_EVERY_MS;
     const isMuchWritten = room !== undefined && this.#written_bytes > this.bytes / 8;
     if (isMuchWritten || sched.now_ms() - this.#measured_ms >= every_ms) void this.measure();

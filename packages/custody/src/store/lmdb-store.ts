@@ -1,0 +1,230 @@
+/**
+ * Sealed records in LMDB: `data.mdb` in a directory.
+ *
+ * Contract: as `RecordStore`. Each value is sealed for its store, table and key; a record that was modified, or moved from
+ * elsewhere, does not open (`integrity`). Names of tables and keys are in plaintext in a file with mode 0600. Writes and
+ * syncs run in a thread; reads come from the mapped file, in memory after `prefetch`. One process at a time opens it.
+ * Bound: the address space that is mapped, 256 GiB. Overflow: `storage_full`.
+ * Cancellation: as `RecordStore`. A write to a disk that hangs is waited for: its outcome is unknown until it ends.
+ */
+import type { KeyObject } from 'node:crypto';
+import { statfs } from 'node:fs/promises';
+import { join } from 'node:path';
+import { BlockingPool, isRonError, NEVER, RonError } from '@ron/kernel';
+import { diskError, makeDirectory, tryLock } from '@ron/log';
+import type { Database, RootDatabase } from 'lmdb';
+import type { Unlock } from '../sealed/sealer.ts';
+import { requireWhole } from './lmdb-file.ts';
+import type { WriteInit, WriteResult } from './lmdb-thread.ts';
+import { recordContext, sealBytes, unsealBytes } from './record-seal.ts';
+import { BatchedStore, type Change, type RangeInit, type RangeRecord } from './record-store.ts';
+import {
+  BOXES_MAX,
+  newHeader,
+  onlyBoxOf,
+  openHeader,
+  opensWith,
+  parseHeader,
+  withBox,
+  type StoreHeader,
+} from './store-header.ts';
+
+export interface LmdbStoreInit {
+  readonly dir: string;
+  readonly tables: readonly string[];
+  readonly unlock: Unlock;
+  readonly signal: AbortSignal;
+}
+
+const HEADER_TABLE = 'store';
+const HEADER_KEY = 'header';
+/** A write and a change of the header. */
+const CALLS_MAX = 8;
+/** A disk with less is full: LMDB reports a short write as an input/output error. */
+const FULL_BYTES = 1024 * 1024;
+const ERRNO = { EIO: 5, ENOSPC: 28, EROFS: 30, EACCES: 13, EDQUOT: 122, MAP_FULL: -30_792 } as const;
+
+interface Opened {
+  readonly dir: string;
+  readonly lock: Disposable;
+  readonly thread: BlockingPool;
+  readonly env: RootDatabase;
+  readonly tables: ReadonlyMap<string, Database>;
+  readonly header: StoreHeader;
+  readonly master: KeyObject;
+}
+
+export class LmdbStore extends BatchedStore {
+  readonly #opened: Opened;
+  #header: StoreHeader;
+
+  private constructor(opened: Opened) {
+    super();
+    this.#opened = opened;
+    this.#header = opened.header;
+  }
+
+  static async open(init: LmdbStoreInit): Promise<LmdbStore> {
+    const { dir, signal } = init;
+    signal.throwIfAborted();
+    await makeDirectory(dir).catch(rethrow);
+    const lock = lockOf(dir);
+    const thread = new BlockingPool('store.write', {
+      threads: 1,
+      queue_max: CALLS_MAX,
+      module: new URL('./lmdb-thread.ts', import.meta.url),
+    });
+    try {
+      return new LmdbStore(await openAll(init, lock, thread));
+    } catch (error) {
+      await thread.run('closeTables', [dir], NEVER).catch(() => undefined);
+      await thread.close();
+      lock[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  get(table: string, key: string): Uint8Array | undefined {
+    const sealed = this.#table(table).getBinary(key);
+    return sealed === undefined ? undefined : this.#unsealed(table, key, sealed);
+  }
+
+  has(table: string, key: string): boolean {
+    return this.#table(table).doesExist(key);
+  }
+
+  count(table: string): number {
+    return (this.#table(table).getStats() as { entryCount: number }).entryCount;
+  }
+
+  range(table: string, { start, end, limit }: RangeInit): RangeRecord[] {
+    const found = [...this.#table(table).getRange({ start, end, limit })];
+    return found.map(({ key, value }) => {
+      const name = key as string;
+      return { key: name, value: this.#unsealed(table, name, value as Uint8Array) };
+    });
+  }
+
+  async prefetch(table: string, keys: readonly string[], signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    await this.#table(table).prefetch([...keys]);
+    signal.throwIfAborted();
+  }
+
+  /** Seals bytes that are part of a record, so that a record in memory holds no secret. */
+  seal(context: string, plaintext: Uint8Array): Uint8Array {
+    return sealBytes(this.#opened.master, this.#partContext(context), plaintext);
+  }
+
+  /** The caller zeroes the result. */
+  unseal(context: string, sealed: Uint8Array): Uint8Array {
+    return unsealBytes(this.#opened.master, this.#partContext(context), sealed);
+  }
+
+  /** Lets another key or passphrase open the store, besides the present one. */
+  async addUnlock(unlock: Unlock, signal: AbortSignal): Promise<void> {
+    const { boxes_b64 } = this.#header;
+    if (boxes_b64.length >= BOXES_MAX) {
+      throw new RonError('conflict', 'the store already opens with two keys or passphrases: drop one of them first');
+    }
+    await this.#replaceHeader(await withBox(this.#header, unlock, this.#opened.master, signal));
+  }
+
+  /** Whether this key or passphrase opens the store. */
+  async opensWith(unlock: Unlock, signal: AbortSignal): Promise<boolean> {
+    return await opensWith(this.#header, unlock, signal);
+  }
+
+  /** From now on only this key or passphrase opens the store. Older copies of the file still open with the others. */
+  async dropOtherUnlocks(unlock: Unlock, signal: AbortSignal): Promise<void> {
+    await this.#replaceHeader(await onlyBoxOf(this.#header, unlock, signal));
+  }
+
+  override async close(): Promise<void> {
+    await super.close();
+    const { env, thread, lock, dir } = this.#opened;
+    await thread.run('closeTables', [dir], NEVER).catch(() => undefined);
+    await thread.close();
+    await env.close();
+    lock[Symbol.dispose]();
+  }
+
+  protected async write(changes: readonly Change[]): Promise<void> {
+    const { dir, thread, master, env } = this.#opened;
+    const init: WriteInit = { dir, id: this.#header.id, master };
+    await requireWritten(dir, await thread.run('write', [init, changes], NEVER));
+    // The next read begins a transaction that sees these changes.
+    env.resetReadTxn();
+  }
+
+  async #replaceHeader(header: StoreHeader): Promise<void> {
+    const { dir, thread } = this.#opened;
+    await writeHeader(dir, thread, header);
+    this.#header = header;
+  }
+
+  #table(name: string): Database {
+    const table = this.#opened.tables.get(name);
+    if (table === undefined) throw new RonError('internal', `assertion failed: the store has a table ${name}`);
+    return table;
+  }
+
+  #unsealed(table: string, key: string, sealed: Uint8Array): Uint8Array {
+    try {
+      return unsealBytes(this.#opened.master, recordContext(this.#header.id, table, key), sealed);
+    } catch (error) {
+      if (!isRonError(error)) throw error;
+      throw new RonError('integrity', `a record of ${join(this.#opened.dir, 'data.mdb')} (${table}) was modified`);
+    }
+  }
+
+  #partContext(context: string): Uint8Array {
+    return recordContext(this.#header.id, 'part', context);
+  }
+}
+
+async function openAll(init: LmdbStoreInit, lock: Disposable, thread: BlockingPool): Promise<Opened> {
+  const { dir, unlock, signal } = init;
+  await requireWhole(dir);
+  const names = [HEADER_TABLE, ...init.tables];
+  await requireWritten(dir, await thread.run('openTables', [dir, names], NEVER));
+  const path = join(dir, 'data.mdb');
+  const found = (await thread.run('readHeader', [dir, HEADER_TABLE, HEADER_KEY], NEVER)) as Uint8Array | undefined;
+  const opened =
+    found === undefined
+      ? await newHeader(unlock, signal)
+      : await openHeader(path, parseHeader(path, found), unlock, signal);
+  if (found === undefined) await writeHeader(dir, thread, opened.header);
+  const [{ open }, { LMDB_OPTIONS }] = await Promise.all([import('lmdb'), import('./lmdb-thread.ts')]);
+  // The thread has already created it: this maps the file.
+  const env = open({ path: dir, ...LMDB_OPTIONS });
+  const tables = new Map(names.map((name) => [name, env.openDB({ name, encoding: 'binary', cache: false })]));
+  return { dir, lock, thread, env, tables, ...opened };
+}
+
+async function writeHeader(dir: string, thread: BlockingPool, header: StoreHeader): Promise<void> {
+  const change: Change = { table: HEADER_TABLE, key: HEADER_KEY, value: Buffer.from(JSON.stringify(header)) };
+  await requireWritten(dir, await thread.run('writePlain', [dir, [change]], NEVER));
+}
+
+function lockOf(dir: string): Disposable {
+  const lock = tryLock(join(dir, 'lock'));
+  if (lock === undefined) throw new RonError('conflict', `${dir} is in use by another process`);
+  return lock;
+}
+
+/** Throws the reason why a transaction was not written. */
+async function requireWritten(dir: string, answer: unknown): Promise<void> {
+  const failed = answer as WriteResult;
+  if (failed === undefined) return;
+  const { errno, message } = failed;
+  const free = await statfs(dir).catch(() => undefined);
+  const isShort = errno === ERRNO.EIO && free !== undefined && free.bavail * free.bsize < FULL_BYTES;
+  const isFull = isShort || ([ERRNO.ENOSPC, ERRNO.EDQUOT, ERRNO.MAP_FULL] as number[]).includes(errno);
+  const [code = 'EIO'] = Object.entries(ERRNO).find(([, number]) => number === errno) ?? [];
+  throw diskError(Object.assign(new Error(message), { code: isFull ? 'ENOSPC' : code }));
+}
+
+function rethrow(error: unknown): never {
+  throw diskError(error);
+}
