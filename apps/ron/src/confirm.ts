@@ -6,7 +6,7 @@ import type { Io } from './io.ts';
 
 /** Resolves if the operator agrees; otherwise throws. Without a terminal, `--yes` is required. */
 export async function confirm(question: string, command: string, io: Io, signal: AbortSignal): Promise<void> {
-  if (process.stdin.isTTY !== true) throw usage({ name: command }, '--yes is required without a terminal');
+  if (!process.stdin.isTTY) throw usage({ name: command }, '--yes is required without a terminal');
   const terminal = createInterface({ input: process.stdin, output: io.stderr });
   try {
     const answer = await terminal.question(`${question} [y/N] `, { signal });
