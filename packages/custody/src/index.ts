@@ -1,6 +1,12 @@
 export * from './algorithms/algorithms.ts';
 export * from './backend/backend.ts';
-export { FileBackend, type FileBackendInit } from './software/file-backend.ts';
+export {
+  FileBackend,
+  secretRecord,
+  SECRETS,
+  type FileBackendInit,
+  type SecretRecord,
+} from './software/file-backend.ts';
 export * from './sealed/sealed-file.ts';
 export { MemoryBackend, type MemoryBackendInit } from './software/memory-backend.ts';
 export * from './software/nonces.ts';

@@ -1,7 +1,8 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { FileBackend, MemoryBackend } from '../src/index.ts';
+import { FileBackend, MemoryBackend, SECRETS } from '../src/index.ts';
+import { LmdbStore } from '../src/store/index.ts';
 import { backendContract } from './contract.ts';
 
 const { signal } = new AbortController();
@@ -13,14 +14,21 @@ backendContract('memory', async () => {
 
 backendContract('file', async () => {
   const dir = await mkdtemp(join(tmpdir(), 'ron-custody-'));
-  const open = (): Promise<FileBackend> =>
-    FileBackend.open({ path: join(dir, 'keys.sealed'), unlock: { kek: new Uint8Array(32).fill(7) }, signal });
-  let backend = await open();
+  const unlock = { kek: new Uint8Array(32).fill(7) };
+  const open = (): Promise<LmdbStore> => LmdbStore.open({ dir, tables: [SECRETS], unlock, signal });
+  let store = await open();
+  let backend = new FileBackend({ store });
   return {
     backend,
-    reopen: async () => (backend = await open()),
+    // The contract closes the backend before it opens it again.
+    reopen: async () => {
+      await store.close();
+      store = await open();
+      return (backend = new FileBackend({ store }));
+    },
     async close() {
       await backend.close();
+      await store.close();
       await rm(dir, { recursive: true });
     },
   };

@@ -8,6 +8,8 @@ export * from './log/log.ts';
 export * from './note/note-key.ts';
 export * from './note/note.ts';
 export type { KnownCheckpoint } from './log/recovery.ts';
+export type { PruneMark } from './log/prune-mark.ts';
+export { encodeMark } from './log/prune-mark.ts';
 export { dirSource, urlSource, type TileSource, type UrlSourceInit } from './tiles/tile-source.ts';
 export * from './tiles/tiles.ts';
 export * from './tree/tree.ts';

@@ -104,6 +104,7 @@ export const concurrency = declareConcurrency({
     verify: { ms: 2000, covers: 'a verification, and reads of keys' },
     audit: { ms: 200, covers: 'one append to the audit log, before operations continue without it' },
     checkpoint: { ms: 1000, config_key: 'audit.checkpoint_deadline', covers: 'one signed checkpoint' },
+    prune: { ms: 60_000, covers: 'the entry, the checkpoint and the removal of a pruning' },
     attest: { ms: 3000, covers: 'one refresh of the attestation' },
     keep: { ms: 2000, covers: 'one probe of the backend' },
     ...SHELL_DEADLINES,

@@ -1,7 +1,7 @@
 /** Opens the parts of kms, in the order in which they depend on each other. */
 import { AudienceKeys } from './audience/audience-keys.ts';
 import { RootEntries } from './audience/entries.ts';
-import { rootStoreIn } from './audience/root-store.ts';
+import { openRootStore } from './audience/root-store.ts';
 import { openAudit } from './audit/audit.ts';
 import type { Caller } from './audit/auditor.ts';
 import { AttestationRefresher } from './backend/attestation.ts';
@@ -22,14 +22,12 @@ export async function openParts(context: KmsContext) {
   const { config, current, runtime, log, metrics, events, isStopping, resources, overrides } = context;
   const publish = (event: KmsEvent): void => events.publish(event);
   const egress = await egressOf(config);
-  const vault = resources.use(
-    await openVault({ ...context, backend: overrides.backend, warn: (text) => log.warn(text) }),
-  );
+  const vault = resources.use(await openVault({ ...context, ...overrides, warn: (text) => log.warn(text) }));
   const { backend, registry, ledger } = vault;
   const secrets = new SecretOperations(registry, backend);
   const rootEntries = new RootEntries();
   const audience = new AudienceKeys<Caller>({
-    store: rootStoreIn(registry),
+    store: openRootStore(vault.store),
     backend,
     record: (event) => rootEntries.record(event),
   });
@@ -60,7 +58,7 @@ export async function openParts(context: KmsContext) {
     registry,
     ledger,
     freshness,
-    log: vault.log,
+    log: () => vault.log,
     space: audit.space,
     covered: audit.covered,
     witnesses: audit.witnesses,

@@ -8,8 +8,10 @@ import { route, type Route } from '@ron/ingress';
 import { deriveAudienceKey, readRoot, retireRoot, rotateRoot, type AudienceRoutesInit } from './routes/audience.ts';
 import {
   readCheckpoint,
+  pruneLog,
   readConsistency,
   readLogKeys,
+  readMark,
   readProof,
   readTile,
   type AuditRoutesInit,
@@ -276,6 +278,23 @@ function auditRoutes(init: AuditRoutesInit): Route[] {
       summary: "Returns the log's name and the keys that sign its checkpoints.",
       schema: schemas.LOG_KEYS,
       handler: () => readLogKeys(init),
+    }),
+    route({
+      ...read,
+      path: `${BASE}/audit/pruned`,
+      summary: 'Returns the index of the first entry, and of the entry that announces the removal of those before it.',
+      schema: schemas.PRUNED,
+      handler: () => readMark(init),
+    }),
+    route({
+      ...POST,
+      facts_later: [],
+      path: `${BASE}/audit/prune`,
+      scope: 'kms:audit',
+      deadline: 'prune',
+      summary: 'Removes all entries before an index permanently, behind a signed checkpoint. The log records it.',
+      schema: schemas.PRUNE,
+      handler: (context) => pruneLog(init, context),
     }),
     route({
       ...read,

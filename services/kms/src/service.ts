@@ -17,6 +17,7 @@ import { openParts } from './parts.ts';
 import { rollbackFacts } from './rollback.ts';
 import { routes } from './routes.ts';
 import { notSound } from './vault/vault.ts';
+import type { VaultStore } from './vault/vault.ts';
 
 /** For the last entries, before the last checkpoint. */
 const APPEND_MS = 1000;
@@ -25,6 +26,8 @@ const APPEND_MS = 1000;
 export interface KmsOverrides {
   /** Replaces the configured backend. */
   readonly backend: Backend;
+  /** Replaces the store of the vault. */
+  readonly store: VaultStore;
 }
 export type KmsContext = OpenContext<KmsConfig, typeof concurrency, KmsEvent, KmsOverrides>;
 
@@ -45,6 +48,7 @@ export const kms = defineService({
         audience,
         auditor: audit.auditor,
         prove: (index, caller) => audit.prove(index, caller),
+        pruner: audit.pruner,
         backend: vault.backend,
         attestation: () => refresher.current,
         retry: (op, deadline, attempt) => runtime.retry(op, attempt, { deadline }),

@@ -2,11 +2,13 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { AUDIENCE_TENANT } from '@ron/auth';
 import { NEVER } from '@ron/kernel';
 import { decodeCheckpoint, leafHash, parseNote, urlSource, verifyInclusion, verifyLog } from '@ron/tlog';
 import { eventually, tempDir } from '@ron/testkit';
 import { assertRefusal } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
+import { FaultyStore } from './faulty-store.ts';
 import { FaultyBackend } from './faulty-backend.ts';
 import { B3, path, startService, type TestKms } from './support.ts';
 
@@ -31,12 +33,13 @@ function assertProven(proof: Proof): Record<string, unknown> {
   return JSON.parse(bytes(proof.entry_b64).toString()) as Record<string, unknown>;
 }
 
-/** Every entry, in order. */
+/** Every entry about the keys of users, in order. Kms records the root of the audience keys too. */
 async function entries(kms: TestKms): Promise<Record<string, unknown>[]> {
   const log = kms.kms.vault.log!;
-  return await Promise.all(
+  const all: Record<string, unknown>[] = await Promise.all(
     Array.from({ length: log.size }, async (_, at) => JSON.parse(Buffer.from(await log.entry(at)).toString())),
   );
+  return all.filter(({ tenant }) => tenant !== AUDIENCE_TENANT);
 }
 
 const sign = (kms: TestKms, kid: string, more: object = {}) => kms.post('/sign', { kid, payload_b3: B3, ...more });
@@ -50,8 +53,8 @@ test('every operation has an entry with actor, operation and result, and no secr
   assertRefusal(await sign(kms, kid), 409, 'conflict');
   const wrapping = await kms.create('x-wing');
   await kms.post('/datakey', { kid: wrapping });
-  await kms.post('/derive', { kid: await kms.create('hmac-sha256'), label: 'audience/storage/1' });
-  await eventually('all are in the log', () => kms.kms.vault.log!.size === 9);
+  await kms.post('/derive', { kid: await kms.create('hmac-sha256'), label: 'mine/1' });
+  await eventually('all are in the log', async () => (await entries(kms)).length === 9);
   const recorded = await entries(kms);
   assert.deepEqual(
     recorded.map(({ op, result }) => `${String(op)} ${String(result)}`),
@@ -87,7 +90,8 @@ test('every operation has an entry with actor, operation and result, and no secr
     [kid, `b3:${B3}`, 'op-7', 'acme'],
   );
   assert.match(String(entry['actor']), /^[\w.:-]+$/);
-  assert.equal(signed.log_index, 1);
+  const log = kms.kms.vault.log!;
+  assert.deepEqual(JSON.parse(Buffer.from(await log.entry(signed.log_index)).toString()), entry);
 });
 
 test('every refused or failed operation has an entry, for every cause', async () => {
@@ -116,7 +120,7 @@ test('every refused or failed operation has an entry, for every cause', async ()
     ['/wrap', { kid: wrapping, plaintext_key_b64: 'AAAA' }, zoo, 'wrap forbidden'],
     ['/unwrap', { kid: wrapping, wrapped_b64: 'AAAA' }, mine, 'unwrap validation'],
     ['/datakey', { kid: gone }, mine, 'datakey not_found'],
-    ['/derive', { kid: wrapping, label: 'audience/x' }, mine, 'derive validation'],
+    ['/derive', { kid: wrapping, label: 'mine/x' }, mine, 'derive validation'],
     ['/derive', { kid: wrapping, label: 'audience/x' }, zoo, 'derive forbidden'],
     ['/keys', key, zoo, 'create forbidden'],
     ['/keys', { ...key, op_id: 'used' }, mine, 'create conflict'],
@@ -146,7 +150,7 @@ test('every refused or failed operation has an entry, for every cause', async ()
   const away = ['sign not_ready', 'sign not_ready', 'sign not_ready', 'create not_ready'];
   const begun = ['create ok', 'sign ok', 'create ok'];
   const expected = [...begun, ...asked.map(([, , , recorded]) => recorded), ...away];
-  await eventually('all are in the log', () => kms.kms.vault.log!.size >= expected.length);
+  await eventually('all are in the log', async () => (await entries(kms)).length >= expected.length);
   const recorded = (await entries(kms)).map(({ op, result }) => `${String(op)} ${String(result)}`);
   assert.deepEqual(recorded, expected);
 });
@@ -177,7 +181,7 @@ test('a signature with its proof; later proofs; tiles over HTTP; a full audit fr
   });
   const audit = await verifyLog(source, vkeys, { signal: NEVER, origin });
   assert.ok(audit.ok, JSON.stringify(audit));
-  assert.equal(audit.checkpoint.size, 2 + done.length);
+  assert.ok(audit.checkpoint.size >= 2 + done.length);
   const tile = await kms.get('/audit/tile/0/000');
   assert.equal(tile.headers['cache-control'], 'private, no-store');
   for (const bad of [
@@ -234,16 +238,15 @@ test('strict: no operation runs without an entry', async () => {
 test('a full disk at the start: kms verifies, signs nothing without an entry, is not ready, and the log records it later', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
-  const disk = new FaultyDisk();
   let kid: string;
   {
     await using kms = await startService({ dir });
     kid = await kms.create('ed25519');
     await kms.kms.drain();
   }
-  // Existing files can be overwritten; a new file finds no space.
-  disk.fail('anchor', 'ENOSPC');
-  await using kms = await startService({ dir, fs: disk });
+  const disk = await FaultyStore.open(dir);
+  disk.fail('meta', 'ENOSPC');
+  await using kms = await startService({ dir, store: disk });
   const refused = await sign(kms, kid);
   assertRefusal(refused, 503, 'degraded_audit');
   assert.ok(Number(refused.headers['retry-after']) > 0);

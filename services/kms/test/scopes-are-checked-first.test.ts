@@ -34,6 +34,7 @@ describe('capabilities', () => {
       ['kms:audience', '/audience/derive', { audience: 'storage' }],
       ['kms:audience', '/audience/rotate', { version: 1 }],
       ['kms:audience', '/audience/retire', { min_version: 1 }],
+      ['kms:audit', '/audit/prune', { before: 256 }],
     ];
     const size = kms.kms.vault.log!.size;
     for (const [scope, route, body] of routes) {
@@ -47,6 +48,7 @@ describe('capabilities', () => {
       '/audit/checkpoint',
       '/audit/keys',
       '/audit/proof/0',
+      '/audit/pruned',
       '/attestation',
     ]) {
       assertRefusal(await kms.get(route, {}), 401, 'unauthorized');

@@ -45,6 +45,7 @@ export interface StartInit {
   readonly dir?: string;
   readonly backend?: KmsInit['backend'];
   readonly fs?: KmsInit['fs'];
+  readonly store?: KmsInit['store'];
   readonly env?: KmsInit['env'];
 }
 
@@ -62,8 +63,16 @@ export async function startService(init: StartInit = {}): Promise<TestKms> {
   const { log, lines } = captureLog('kms');
   const { flags = [] } = init;
   const config = loadConfig({ schema, flags: [`--data_dir=${dir}`, ...longDeadline(flags), ...flags] });
-  const { backend, fs, env = { RON_KEK: KEK } } = init;
-  const kms = await startKms({ config, metrics, log, env, ...(backend && { backend }), ...(fs && { fs }) });
+  const { backend, fs, store, env = { RON_KEK: KEK } } = init;
+  const kms = await startKms({
+    config,
+    metrics,
+    log,
+    env,
+    ...(backend && { backend }),
+    ...(fs && { fs }),
+    ...(store && { store }),
+  });
   const { url } = kms;
   const agent = new Agent({ keepAlive: true, maxSockets: 1024 });
   const allow = (wanted?: Partial<MintInit>): Promise<Authorization> => authorizationFor(kms.keys, 'kms', wanted);

@@ -189,9 +189,10 @@ test('refused requests of one capability do not fill the log, and cost the named
     JSON.parse(Buffer.from(await log.entry(index)).toString()) as Record<string, unknown>;
   const counted = async (): Promise<number> => {
     let count = 0;
-    for (let index = 1; index < log.size; index++) {
+    for (let index = 0; index < log.size; index++) {
       const { op, results, result, tenant, subject } = await entry(index);
-      assert.deepEqual([tenant, typeof subject], ['acme', 'string']);
+      if (tenant !== 'acme') continue;
+      assert.equal(typeof subject, 'string');
       if (op === 'summary') count += (results as Record<string, number>)['sign forbidden'] ?? 0;
       else if (result === 'forbidden') count += 1;
     }

@@ -32,6 +32,10 @@ const options = {
     value: 'FILE',
     doc: 'An inclusion proof issued by kms. Repeatable. With --vkey and without a log, only the proof is verified.',
   },
+  before: { type: 'string', value: 'INDEX', doc: 'prune: the first entry to keep.' },
+  keep: { type: 'string', value: 'DURATION', doc: 'prune: how long entries are kept, such as 90d.' },
+  archive: { type: 'string', value: 'DIR', doc: 'prune: copy the log there first, or continue an earlier copy.' },
+  yes: { type: 'boolean', doc: 'Do not ask for confirmation.' },
   ...CONNECTION_OPTIONS,
 } as const;
 
@@ -44,25 +48,32 @@ interface Opened {
 
 export default command({
   name: 'audit',
-  usage: 'audit verify [DIR|URL]',
+  usage: 'audit verify [DIR|URL] | audit prune --before INDEX|--keep DURATION',
   about:
     'Verifies the audit log of kms: every entry, the hash tree, and the signatures of its checkpoint. Reports the first\n' +
     'damage and exits with 65. Reads the directory of a log, even while kms runs, or a URL. The keys stored with the log\n' +
     'detect changes only by users who cannot replace those keys: keep a copy elsewhere and pass it with --vkey. To detect\n' +
-    'a log that was restored to an earlier state, pass a checkpoint or a proof from elsewhere with --since or --proof.',
+    'a log that was restored to an earlier state, pass a checkpoint or a proof from elsewhere with --since or --proof.\n' +
+    'prune removes old entries permanently, to free disk space. The log records it; later entries stay provable.',
   options,
   args: [1, 2],
-  words: ['verify'],
+  words: ['verify', 'prune'],
   examples: {
     'ron audit verify': 'verify the log of this node',
     'ron audit verify /backup/kms/audit': 'verify a copy',
     'ron audit verify http://127.0.0.1:7105/v1/kms/audit': 'verify over HTTP',
     'ron audit verify --since last-week.checkpoint': 'verify that the log extends an earlier checkpoint',
     'ron audit verify --proof answer.json --vkey KEY': 'verify a proof without the log',
+    'ron audit prune --keep 365d --archive /backup/audit': 'copy the log, then remove entries older than a year',
   },
   async run(invocation) {
     const [verb, place, ...rest] = invocation.args;
-    if (verb !== 'verify' || rest.length > 0) throw usage({ name: 'audit' }, 'expected `audit verify [DIR|URL]`');
+    if (verb === 'prune' && place === undefined) {
+      const { prune } = await import('../audit/prune.ts');
+      return await prune(invocation.values, invocation.io, invocation.signal, () => open(invocation, undefined));
+    }
+    if (verb !== 'verify' || rest.length > 0)
+      throw usage({ name: 'audit' }, 'expected `audit verify [DIR|URL]` or `audit prune`');
     return await verify(invocation, place);
   },
 });
@@ -91,10 +102,13 @@ async function verify(invocation: AuditInvocation, place: string | undefined): P
       'damaged',
     );
   }
-  const { checkpoint, unsigned, signed_by } = audit;
+  const { checkpoint, first, unsigned, signed_by } = audit;
   const rows: [string, string][] = [
     ['log', checkpoint.origin],
-    ['entries', `${checkpoint.size}, all verified`],
+    ['entries', first === 0 ? `${checkpoint.size}, all verified` : `${checkpoint.size}, from ${first} on all verified`],
+    ...(first === 0
+      ? []
+      : [['pruned', `entries before ${first} were removed; the log records it`] satisfies [string, string]]),
     ['root', Buffer.from(checkpoint.root).toString('base64')],
     ...known.map(({ by, size }): [string, string] => ['extends', `${by}, ${size} entries`]),
     ...(unsigned > 0 ? [['unsigned', `${unsigned} after the last checkpoint`] satisfies [string, string]] : []),
@@ -104,6 +118,7 @@ async function verify(invocation: AuditInvocation, place: string | undefined): P
     ok: true,
     origin: checkpoint.origin,
     entries: checkpoint.size,
+    first,
     unsigned,
     signed_by: signed_by.map((vkey) => vkey.split('+').slice(0, 2).join('+')),
   });
@@ -220,6 +235,7 @@ function withAdvice(source: TileSource, explain: (error: unknown) => unknown): T
   return {
     name: source.name,
     checkpoint: (signal) => source.checkpoint(signal).catch(rethrow),
+    mark: (signal) => source.mark(signal).catch(rethrow),
     tile: (path, signal) => source.tile(path, signal).catch(rethrow),
     [Symbol.asyncDispose]: () => source[Symbol.asyncDispose](),
   };

@@ -24,14 +24,16 @@ export default command({
 });
 
 async function examine(home: Home, signal: AbortSignal): Promise<Finding[]> {
-  const [machine, capabilities, services, { checkKeyFiles }, { checkVolumes }, { SERVICE_TABLE }] = await Promise.all([
-    import('../doctor/machine.ts'),
-    import('../doctor/capabilities.ts'),
-    import('../doctor/services.ts'),
-    import('../doctor/keys.ts'),
-    import('../doctor/volumes.ts'),
-    import('../up/table/services.ts'),
-  ]);
+  const [machine, capabilities, services, audit, { checkKeyFiles }, { checkVolumes }, { SERVICE_TABLE }] =
+    await Promise.all([
+      import('../doctor/machine.ts'),
+      import('../doctor/capabilities.ts'),
+      import('../doctor/services.ts'),
+      import('../doctor/audit.ts'),
+      import('../doctor/keys.ts'),
+      import('../doctor/volumes.ts'),
+      import('../up/table/services.ts'),
+    ]);
   const recorded = await readState(home);
   const stated = recorded !== undefined && isAlive(recorded.pid) ? recorded.services : undefined;
   const found = stated ?? (await services.findRunning(home, SERVICE_TABLE, signal));
@@ -43,6 +45,7 @@ async function examine(home: Home, signal: AbortSignal): Promise<Finding[]> {
     ...(await capabilities.checkRootCapability(home, expected, isRunning)),
     ...(await capabilities.checkServiceCapabilities(home, expected, isRunning)),
     ...(await checkKeyFiles(home, expected, isRunning, signal)),
+    ...(await audit.checkAuditLog(home, signal)),
   ];
   if (!isRunning) return [...common, ...(await checkVolumes(home)), ...(await services.checkPorts(SERVICE_TABLE))];
   return [

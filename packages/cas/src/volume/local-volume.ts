@@ -119,7 +119,7 @@ export class LocalVolume implements Volume {
     this.index = index;
     this.isDoubtful = isDoubtful;
     this.#lock = lock;
-    this.#reserve = new Reserve(log.files.fs, init.dir);
+    this.#reserve = new Reserve(async () => await log.files.fs.room?.(init.dir));
     this.#events = init;
     this.#onRebuild = init.onRebuild?.bind(init);
     this.#indexFs = indexFs;

@@ -24,6 +24,7 @@ export class MemoryBackend extends SoftBackend {
 
 /** Only counts keys: the backend's key objects are the keys. */
 class MemoryStore implements KeyStore {
+  readonly loaded_max = Infinity;
   readonly #keys_max: number;
   readonly #keys = new Set<string>();
 

@@ -52,6 +52,11 @@ export class NonceTracker {
     return this.#next;
   }
 
+  /** Whether no caller waits and nothing is being reserved: only then may another counter continue for the key. */
+  get isIdle(): boolean {
+    return !this.#isReserving && this.#waiting.size === 0;
+  }
+
   /** Returns a fresh nonce. */
   async next(signal: AbortSignal): Promise<Uint8Array> {
     signal.throwIfAborted();

@@ -41,6 +41,8 @@ const THREADS_MAX = 4;
 /** Signatures per turn of the event loop while no thread is running. */
 const AT_ONCE_MAX = 32;
 const KEY_BYTES = 16;
+/** Keys that are examined to unload one. */
+const UNLOAD_TRIES = 64;
 
 /** A stored key. */
 export interface StoredKey {
@@ -53,6 +55,8 @@ export interface StoredKey {
 
 /** Stores keys. A method resolves when the change is as durable as the store promises. */
 export interface KeyStore {
+  /** Keys that stay loaded; `get` finds the others again. */
+  readonly loaded_max: number;
   get(key: string): StoredKey | undefined;
   /** Stores a copy of the secret. */
   add(key: string, alg: Alg, label: string, secret: Uint8Array, signal: AbortSignal): Promise<void>;
@@ -79,7 +83,7 @@ export class SoftBackend implements Backend {
   readonly attestation_class: string;
   readonly algs: ReadonlySet<Alg> = new Set(ALGS);
   readonly #store: KeyStore;
-  /** Loaded keys, as key objects; at most as many as the store holds. */
+  /** Loaded keys, as key objects, least recently loaded first; at most `loaded_max` and those that are reserving nonces. */
   readonly #loaded = new Map<string, LoadedKey>();
   readonly #threads = new ThreadBatches<ToSign, Uint8Array>({
     name: 'custody.sign',
@@ -220,7 +224,19 @@ export class SoftBackend implements Backend {
     // Two counters for one key would return the same nonces.
     assert(!this.#loaded.has(key), 'a key is loaded once');
     this.#loaded.set(key, live);
+    if (this.#loaded.size > this.#store.loaded_max) this.#unload();
     return live;
+  }
+
+  /** A key that is loaded again loses the rest of its block of nonces. */
+  #unload(): void {
+    let tries = 0;
+    for (const [key, { nonces }] of this.#loaded) {
+      if (++tries > UNLOAD_TRIES) return;
+      if (!nonces.isIdle) continue;
+      this.#loaded.delete(key);
+      return;
+    }
   }
 }
 

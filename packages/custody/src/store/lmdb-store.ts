@@ -89,6 +89,10 @@ export class LmdbStore extends BatchedStore {
     return sealed === undefined ? undefined : this.#unsealed(table, key, sealed);
   }
 
+  has(table: string, key: string): boolean {
+    return this.#table(table).doesExist(key);
+  }
+
   count(table: string): number {
     return (this.#table(table).getStats() as { entryCount: number }).entryCount;
   }

@@ -3,7 +3,7 @@
  *
  * Contract: as `RecordStore`, until the process ends. Bound: `bytes_max` in all keys and values. Overflow: `storage_full`.
  */
-import { RonError } from '@ron/kernel';
+import { RonError, touch } from '@ron/kernel';
 import { BatchedStore, type Change, type RangeInit, type RangeRecord } from './record-store.ts';
 
 /** Keys and values of all tables, for a copy of a store. */
@@ -29,7 +29,12 @@ export class MemoryStore extends BatchedStore {
   }
 
   get(table: string, key: string): Uint8Array | undefined {
+    touch(this);
     return this.#tables.get(table)?.records.get(key)?.slice();
+  }
+
+  has(table: string, key: string): boolean {
+    return this.#tables.get(table)?.records.has(key) === true;
   }
 
   count(table: string): number {
@@ -60,6 +65,7 @@ export class MemoryStore extends BatchedStore {
     if (more > 0 && this.#bytes + more > this.#bytes_max) {
       throw new RonError('storage_full', `the limit of ${this.#bytes_max} bytes in memory is reached`);
     }
+    touch(this);
     for (const change of changes) this.#apply(change);
   }
 

@@ -23,13 +23,19 @@ export const VALUE_BYTES_MAX = 2 * 1024 * 1024;
 export interface Reader {
   /** The returned bytes belong to the caller. */
   get(table: string, key: string): Uint8Array | undefined;
+  has(table: string, key: string): boolean;
   count(table: string): number;
 }
 
 /** The state that an edit changes: that of the store, with the changes of all earlier edits. */
 export interface Draft extends Reader {
-  put(table: string, key: string, value: Uint8Array): void;
+  /** `decoded`: the record as an object, for later edits of the same batch. */
+  put(table: string, key: string, value: Uint8Array, decoded?: object): void;
+  /** The object of a record that an earlier edit of this batch put. */
+  decoded(table: string, key: string): object | undefined;
   remove(table: string, key: string): void;
+  /** Calls `publish` once the changes are on stable storage, before any later edit runs. It must not throw. */
+  onCommitted(publish: () => void): void;
 }
 
 export interface RangeInit {
@@ -76,6 +82,7 @@ export abstract class BatchedStore implements RecordStore {
   });
 
   abstract get(table: string, key: string): Uint8Array | undefined;
+  abstract has(table: string, key: string): boolean;
   abstract count(table: string): number;
   abstract range(table: string, init: RangeInit): RangeRecord[];
   abstract prefetch(table: string, keys: readonly string[], signal: AbortSignal): Promise<void>;
@@ -110,56 +117,87 @@ export abstract class BatchedStore implements RecordStore {
     });
     const changes = batch.changes();
     if (changes.length > 0) await this.write(changes);
+    batch.publish();
     return outcomes;
   }
+}
+
+interface Value {
+  readonly bytes: Uint8Array | undefined;
+  readonly decoded: object | undefined;
 }
 
 /** Changes on top of a reader. */
 class Overlay implements Draft {
   readonly #below: Reader;
-  readonly #tables = new Map<string, Map<string, Uint8Array | undefined>>();
+  readonly #tables = new Map<string, Map<string, Value>>();
   readonly #added = new Map<string, number>();
+  readonly #publish: (() => void)[] = [];
 
   constructor(below: Reader) {
     this.#below = below;
   }
 
   get(table: string, key: string): Uint8Array | undefined {
-    const changed = this.#tables.get(table);
-    return changed?.has(key) === true ? changed.get(key) : this.#below.get(table, key);
+    const changed = this.#tables.get(table)?.get(key);
+    return changed === undefined ? this.#below.get(table, key) : changed.bytes?.slice();
+  }
+
+  decoded(table: string, key: string): object | undefined {
+    const changed = this.#tables.get(table)?.get(key);
+    if (changed !== undefined) return changed.decoded;
+    return this.#below instanceof Overlay ? this.#below.decoded(table, key) : undefined;
+  }
+
+  onCommitted(publish: () => void): void {
+    this.#publish.push(publish);
+  }
+
+  publish(): void {
+    for (const each of this.#publish) each();
   }
 
   count(table: string): number {
     return this.#below.count(table) + (this.#added.get(table) ?? 0);
   }
 
-  put(table: string, key: string, value: Uint8Array): void {
+  put(table: string, key: string, value: Uint8Array, decoded?: object): void {
     if (key.length === 0 || key.length > KEY_CHARS_MAX) {
       throw new RonError('validation', `a record has a key of 1 to ${KEY_CHARS_MAX} characters`);
     }
     if (value.length > VALUE_BYTES_MAX) {
       throw new RonError('payload_too_large', `the record has ${value.length} bytes, the limit is ${VALUE_BYTES_MAX}`);
     }
-    if (this.get(table, key) === undefined) this.#count(table, 1);
-    this.#set(table, key, value);
+    if (!this.has(table, key)) this.#count(table, 1);
+    this.#set(table, key, { bytes: value, decoded });
   }
 
   remove(table: string, key: string): void {
-    if (this.get(table, key) === undefined) return;
+    if (!this.has(table, key)) return;
     this.#count(table, -1);
-    this.#set(table, key, undefined);
+    this.#set(table, key, { bytes: undefined, decoded: undefined });
+  }
+
+  has(table: string, key: string): boolean {
+    const changed = this.#tables.get(table)?.get(key);
+    return changed === undefined ? this.#below.has(table, key) : changed.bytes !== undefined;
   }
 
   add(draft: Overlay): void {
-    for (const { table, key, value } of draft.changes()) this.#set(table, key, value);
+    for (const [table, changed] of draft.#tables) {
+      for (const [key, value] of changed) this.#set(table, key, value);
+    }
     for (const [table, count] of draft.#added) this.#count(table, count);
+    this.#publish.push(...draft.#publish);
   }
 
   changes(): Change[] {
-    return [...this.#tables].flatMap(([table, changed]) => [...changed].map(([key, value]) => ({ table, key, value })));
+    return [...this.#tables].flatMap(([table, changed]) =>
+      [...changed].map(([key, { bytes }]) => ({ table, key, value: bytes })),
+    );
   }
 
-  #set(table: string, key: string, value: Uint8Array | undefined): void {
+  #set(table: string, key: string, value: Value): void {
     const changed = this.#tables.get(table);
     if (changed === undefined) this.#tables.set(table, new Map([[key, value]]));
     else changed.set(key, value);

@@ -18,6 +18,10 @@ export class Table<T> {
     draft.put(this.name, key, Buffer.from(JSON.stringify(value)));
   }
 
+  has(reader: Reader, key: string): boolean {
+    return reader.has(this.name, key);
+  }
+
   remove(draft: Draft, key: string): void {
     draft.remove(this.name, key);
   }

@@ -8,6 +8,7 @@
  */
 import fs from 'node:fs';
 import { dirname } from 'node:path';
+import { discardStart } from './discard.ts';
 import { makeDirectory } from './make-directory.ts';
 import { RonError } from '@ron/kernel';
 import { tryLock } from './file-lock.ts';
@@ -23,6 +24,8 @@ export interface File {
   /** Makes the content durable (and the size, when it changed). */
   sync(): Promise<void>;
   truncate(bytes: number): Promise<void>;
+  /** Frees the disk space of the first `bytes`, which read as zeros from now on. Absent or rejects if that is not possible. */
+  discardStart?(bytes: number): Promise<void>;
   size(): Promise<number>;
   /** As `FileSystem.identity`, of the open file itself, even if it was renamed or deleted. */
   identity?(): Promise<string>;
@@ -108,6 +111,10 @@ class RealFile implements File {
 
   truncate(bytes: number): Promise<void> {
     return call((done) => fs.ftruncate(this.#fd, bytes, done as fs.NoParamCallback));
+  }
+
+  discardStart(bytes: number): Promise<void> {
+    return discardStart(this.#fd, bytes);
   }
 
   async size(): Promise<number> {

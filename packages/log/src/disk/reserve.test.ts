@@ -1,27 +1,26 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { realFileSystem, type DiskRoom, type FileSystem } from './file-system.ts';
+import type { DiskRoom } from './file-system.ts';
 import { Reserve } from './reserve.ts';
 
 const MIB = 1024 * 1024;
 
-const diskOf = (room?: DiskRoom): FileSystem =>
-  Object.assign(Object.create(realFileSystem) as FileSystem, { room: room && (() => Promise.resolve({ ...room })) });
+const diskOf = (room?: DiskRoom) => (): Promise<DiskRoom | undefined> => Promise.resolve(room && { ...room });
 
 test('the reserve is a sixteenth of a small disk, and 256 MiB of a large one', async () => {
-  const small = new Reserve(diskOf({ free_bytes: 16 * MIB, total_bytes: 16 * MIB }), '/');
+  const small = new Reserve(diskOf({ free_bytes: 16 * MIB, total_bytes: 16 * MIB }));
   await small.measure();
   assert.equal(small.bytes, MIB);
   assert.equal(small.isReached(15 * MIB), false);
   assert.equal(small.isReached(15 * MIB + 1), true);
-  const large = new Reserve(diskOf({ free_bytes: 2 ** 40, total_bytes: 2 ** 42 }), '/');
+  const large = new Reserve(diskOf({ free_bytes: 2 ** 40, total_bytes: 2 ** 42 }));
   await large.measure();
   assert.equal(large.bytes, 256 * MIB);
 });
 
 test('bytes written since the last measurement count until the next one', async () => {
   const room = { free_bytes: 4 * MIB, total_bytes: 16 * MIB };
-  const reserve = new Reserve(diskOf(room), '/');
+  const reserve = new Reserve(diskOf(room));
   await reserve.measure();
   reserve.wrote(2 * MIB);
   room.free_bytes = 2 * MIB;
@@ -35,8 +34,8 @@ test('bytes written since the last measurement count until the next one', async 
 });
 
 test('a disk that cannot be measured is never refused', async () => {
-  for (const fs of [diskOf(), { ...realFileSystem, room: () => Promise.reject(new Error('EIO')) }]) {
-    const reserve = new Reserve(fs, '/');
+  for (const disk of [diskOf(), () => Promise.reject(new Error('EIO'))]) {
+    const reserve = new Reserve(disk);
     await reserve.measure();
     assert.equal(reserve.isReached(2 ** 50), false);
   }
@@ -46,7 +45,7 @@ test('a failed measurement does not open the reserve, and the next one counts ag
   const room = { free_bytes: 0, total_bytes: 16 * MIB };
   let isDown = false;
   const down = (): Promise<never> => Promise.reject(new Error('EIO'));
-  const reserve = new Reserve({ ...realFileSystem, room: () => (isDown ? down() : Promise.resolve({ ...room })) }, '/');
+  const reserve = new Reserve(() => (isDown ? down() : Promise.resolve({ ...room })));
   await reserve.measure();
   isDown = true;
   await reserve.measure();

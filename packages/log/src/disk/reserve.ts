@@ -6,7 +6,7 @@
  * them, written bytes are subtracted from the free space, for at most an eighth of the reserve or `MEASURE_EVERY_MS`.
  */
 import { sched } from '@ron/kernel';
-import type { DiskRoom, FileSystem } from './file-system.ts';
+import type { DiskRoom } from './file-system.ts';
 
 const MIB = 1024 * 1024;
 const BYTES_MAX = 256 * MIB;
@@ -28,8 +28,9 @@ export class Reserve {
   #measured_ms = -Infinity;
   #measuring: Promise<void> | undefined;
 
-  constructor(fs: Pick<FileSystem, 'room'>, dir: string, bytes_max = BYTES_MAX) {
-    this.#measure = async () => await fs.room?.(dir);
+  /** `measure` returns the room of the disk, if known. */
+  constructor(measure: () => Promise<DiskRoom | undefined>, bytes_max = BYTES_MAX) {
+    this.#measure = measure;
     this.#bytes_max = bytes_max;
   }
 

@@ -190,6 +190,8 @@ export class CrashFileSystem implements FileSystem {
           throw error;
         }),
       truncate: (bytes) => this.#do('truncate', path, () => apply({ kind: 'truncate', bytes })),
+      discardStart: (bytes) =>
+        this.#do('discardStart', path, () => apply({ kind: 'write', at: 0, bytes: new Uint8Array(bytes) })),
       size: () => this.#do('size', path, () => content().length),
       close: () => this.#do('close', path, () => undefined),
     };

@@ -5,6 +5,7 @@
  *     bundles      u64, big-endian, per full bundle of 256 entries: its end in `entries`
  *     hashes.L     the hashes of tile level L, 32 bytes each: tile n is at n * 8192
  *     checkpoint   the latest signed checkpoint, replaced atomically
+ *     pruned       the index of the first entry that was not removed, see prune-mark.ts
  *
  * Contract: reads continue while write descriptors are replaced after a failure. The name of a new file is durable before
  * the file is used. No descriptor is closed during a read: `close` waits for reads in progress.
@@ -20,6 +21,9 @@ import { TILE_WIDTH } from '../tiles/tiles.ts';
 export const OFFSET_BYTES = 8;
 /** The size of a bundle of maximum-length entries. */
 export const BUNDLE_BYTES_MAX = TILE_WIDTH * RECORD_BYTES_MAX;
+
+/** A file that `requireDiscard` creates and removes. */
+const PROBE = 'probe.tmp';
 
 export const hashesName = (level: number): string => `hashes.${level}`;
 
@@ -96,6 +100,32 @@ export class LogFiles {
     return Number(bytes.readBigUInt64BE(0));
   }
 
+  /** The end of a bundle in `entries`. For the last bundle, which may be growing, the largest possible end. */
+  async bundleEnd(bundle: number): Promise<number> {
+    const bundles = Math.floor((await this.sizeOf('bundles')) / OFFSET_BYTES);
+    return bundle < bundles ? await this.bundleStart(bundle + 1) : await this.sizeOf('entries');
+  }
+
+  /** Throws `not_ready` if the file system cannot free a part of a file. */
+  async requireDiscard(): Promise<void> {
+    const path = join(this.dir, PROBE);
+    await this.fs.remove(path).catch(() => undefined);
+    const file = await this.fs.create(path);
+    try {
+      await file.write([new Uint8Array(1)], 0);
+      await discard(file, 1);
+    } finally {
+      await file.close();
+      await this.fs.remove(path);
+    }
+  }
+
+  /** Frees the disk space of the entries and leaf hashes before `index`, the beginning of a bundle. */
+  async discardBefore(index: number): Promise<void> {
+    await discard(await this.writer('entries'), await this.bundleStart(index / TILE_WIDTH));
+    await discard(await this.writer(hashesName(0)), index * HASH_BYTES);
+  }
+
   /** Reads the first `width` entries of a bundle that ends at `end`, or later if it has more entries. */
   async readBundle(bundle: number, width: number, end: number): Promise<Buffer> {
     const start = await this.bundleStart(bundle);
@@ -153,6 +183,11 @@ export class LogFiles {
       if (this.#reading === 0) this.#idle?.wake();
     }
   }
+}
+
+async function discard(file: File, bytes: number): Promise<void> {
+  if (file.discardStart === undefined) throw new RonError('not_ready', 'this file system cannot free a part of a file');
+  await file.discardStart(bytes);
 }
 
 export function damaged(name: string, what: string): RonError {

@@ -8,6 +8,7 @@
  * Bound: one append at a time, `WAITERS_MAX` wait; memory does not grow with the log. Overflow: `busy`.
  * Cancellation: a waiting append leaves with its signal's reason; an append that has begun completes or fails as a whole. A
  * checkpoint that is aborted before it is written leaves the old one in place.
+ * Pruning: entries below `first` were removed, with a mark that the log itself announces; everything above stays provable.
  * Failure: a full disk or a failed sync fails the call (`storage_full`, `not_ready`) and its writes are rolled back; the
  * next call uses new descriptors.
  */
@@ -18,6 +19,7 @@ import { CheckpointFile, type SignedCheckpoint } from './checkpoint-file.ts';
 import { HASH_BYTES, leafHash } from '../tree/hash.ts';
 import { damaged, LogFiles } from './log-files.ts';
 import { parseVkey, signCheckpoint, type NoteSigner } from '../note/note-key.ts';
+import { announces, readMark, writeMark, type PruneMark } from './prune-mark.ts';
 import { encodeRecords, recordBytes } from './records.ts';
 import { requireConsistent, recover, type KnownCheckpoint } from './recovery.ts';
 import { TileCache, TileHashes } from '../tiles/tile-hashes.ts';
@@ -68,13 +70,22 @@ export class TransparencyLog implements AsyncDisposable {
   readonly #checkpoints = new Mutex('log.checkpoint', { waiters_max: WAITERS_MAX });
   /** The durable part of the log. */
   #extent: Extent;
+  #mark: PruneMark | undefined;
+  /** Bytes of entries and leaf hashes that were removed. */
+  #pruned_bytes = 0;
   /** A write or sync failed: it must be rolled back before the next one. */
   #needsRepair = false;
   #closing: Promise<void> | undefined;
 
   private constructor(
     init: TransparencyLogInit,
-    opened: { files: LogFiles; checkpointFile: CheckpointFile; extent: Extent; lock: Disposable | undefined },
+    opened: {
+      files: LogFiles;
+      checkpointFile: CheckpointFile;
+      extent: Extent;
+      mark: PruneMark | undefined;
+      lock: Disposable | undefined;
+    },
   ) {
     this.#init = init;
     this.dir = opened.files.dir;
@@ -82,6 +93,7 @@ export class TransparencyLog implements AsyncDisposable {
     this.#files = opened.files;
     this.#checkpointFile = opened.checkpointFile;
     this.#extent = opened.extent;
+    this.#mark = opened.mark;
     this.#lock = opened.lock;
   }
 
@@ -108,13 +120,18 @@ export class TransparencyLog implements AsyncDisposable {
     const { known = [], signal } = init;
     try {
       const checkpointFile = await openCheckpoint(files, init);
+      const mark = await readMark(files.fs, files.dir);
       const extent = await recover(files, {
         checkpoint: checkpointFile.current,
         known,
+        mark,
         signal,
         onCut: (bytes) => init.onCut?.(bytes),
       });
-      return new TransparencyLog(init, { files, checkpointFile, extent, lock });
+      const log = new TransparencyLog(init, { files, checkpointFile, extent, mark, lock });
+      // A crash may have interrupted the removal. On a disk that cannot free parts of files the log only takes more room.
+      if (mark !== undefined) await log.#discard(mark.before).catch(() => undefined);
+      return log;
     } catch (error) {
       await files.close();
       throw error;
@@ -126,9 +143,19 @@ export class TransparencyLog implements AsyncDisposable {
     return this.#extent.frontier.size;
   }
 
+  /** The index of the first entry that was not removed. */
+  get first(): number {
+    return this.#mark?.before ?? 0;
+  }
+
+  /** If older entries were removed. */
+  get mark(): PruneMark | undefined {
+    return this.#mark;
+  }
+
   /** The bytes of the entries and of their leaf hashes. */
   get bytes(): number {
-    return this.#extent.bytes + this.size * HASH_BYTES;
+    return this.#extent.bytes + this.size * HASH_BYTES - this.#pruned_bytes;
   }
 
   /** The latest signed checkpoint. */
@@ -183,9 +210,41 @@ export class TransparencyLog implements AsyncDisposable {
     });
   }
 
+  /**
+   * Removes all entries before `before`, a multiple of 256, permanently. The entry at `entry` announces it; the latest checkpoint
+   * must cover that entry. Returns the bytes freed.
+   */
+  async prune({ before, entry }: PruneMark, signal: AbortSignal): Promise<number> {
+    const { checkpoint } = this;
+    const isWhole = Number.isSafeInteger(before) && before % TILE_WIDTH === 0;
+    if (!isWhole || before <= this.first || entry < before || entry >= (checkpoint?.size ?? 0)) {
+      throw new RonError(
+        'conflict',
+        'a pruning ends between two bundles, behind an entry and a checkpoint that cover it',
+      );
+    }
+    if (!announces(await this.entry(entry), before)) {
+      throw new RonError('conflict', `entry ${entry} does not announce a pruning before ${before}`);
+    }
+    return await this.#checkpoints.run(signal, async () => {
+      const bytes = this.#pruned_bytes;
+      try {
+        await this.#files.requireDiscard();
+        // Durable before anything is removed: a crash in between is completed by `open`.
+        await writeMark(this.#files.fs, this.#files.dir, { before, entry });
+        this.#mark = { before, entry };
+        await this.#discard(before);
+      } catch (error) {
+        throw diskError(error);
+      }
+      return this.#pruned_bytes - bytes;
+    });
+  }
+
   /** Proves that entry `index` is in the tree of the first `size` entries. Default: the tree of the latest checkpoint. */
   async proof(index: number, size = this.checkpoint?.size ?? 0): Promise<InclusionProof> {
     this.#expectSize(size);
+    this.#expectKept(index);
     const hashes = this.#hashes(size);
     const path = await inclusionProof(hashes, index, size).catch(rethrowDisk);
     return { index, size, leaf: await hashes.node(0, index), path };
@@ -194,6 +253,7 @@ export class TransparencyLog implements AsyncDisposable {
   /** Proves that the first `from` entries are a prefix of the first `to`. */
   async consistency(from: number, to: number): Promise<Uint8Array[]> {
     this.#expectSize(to);
+    if (from % TILE_WIDTH > 0) this.#expectKept(from);
     return await consistencyProof(this.#hashes(to), from, to).catch(rethrowDisk);
   }
 
@@ -203,6 +263,7 @@ export class TransparencyLog implements AsyncDisposable {
     if (tile === undefined) return undefined;
     const { level, index, width } = tile;
     if (widthAt(level, index, this.checkpoint?.size ?? 0) < width) return undefined;
+    if ((level === 'entries' || level === 0) && index * TILE_WIDTH < this.first) return undefined;
     const read = level === 'entries' ? this.#readBundle(index, width) : this.#files.readHashes(level, index, width);
     return await read.catch(rethrowDisk);
   }
@@ -211,6 +272,7 @@ export class TransparencyLog implements AsyncDisposable {
     if (!Number.isSafeInteger(index) || index < 0 || index >= this.size) {
       throw new RonError('not_found', `the log has ${this.size} entries and no entry ${index}`);
     }
+    this.#expectKept(index);
     const bundle = Math.floor(index / TILE_WIDTH);
     const within = index % TILE_WIDTH;
     const bytes = await this.#readBundle(bundle, within + 1).catch(rethrowDisk);
@@ -290,7 +352,8 @@ export class TransparencyLog implements AsyncDisposable {
       const entries = await this.#files.writer('entries');
       await entries.truncate(bytes);
       const { signal } = new AbortController();
-      const extent = await recover(this.#files, { checkpoint: this.checkpoint, known: [], signal });
+      const { checkpoint } = this;
+      const extent = await recover(this.#files, { checkpoint, known: [], mark: this.#mark, signal });
       if (extent.frontier.size !== frontier.size || !isSame(extent.frontier.root(), frontier.root())) {
         throw damaged('entries', `it had ${frontier.size} entries and now has ${extent.frontier.size} different ones`);
       }
@@ -309,6 +372,16 @@ export class TransparencyLog implements AsyncDisposable {
     const isFull = bundle < hashesAt(1, extent.frontier.size);
     const end = isFull ? await this.#files.bundleStart(bundle + 1) : extent.bytes;
     return await this.#files.readBundle(bundle, width, end);
+  }
+
+  async #discard(before: number): Promise<void> {
+    this.#pruned_bytes = (await this.#files.bundleStart(before / TILE_WIDTH)) + before * HASH_BYTES;
+    await this.#files.discardBefore(before);
+  }
+
+  #expectKept(index: number): void {
+    if (index >= this.first) return;
+    throw new RonError('not_found', `entry ${index} was pruned: the log begins with entry ${this.first}`);
   }
 
   #expectSize(size: number): void {
@@ -337,7 +410,8 @@ export async function inspectLog(init: TransparencyLogInit): Promise<InspectedLo
   const files = await LogFiles.open(fs, dir).catch(rethrowDisk);
   try {
     const checkpoint = (await openCheckpoint(files, init)).current;
-    return { checkpoint, size: await requireConsistent(files, { checkpoint, known, signal }) };
+    const mark = await readMark(fs, dir);
+    return { checkpoint, size: await requireConsistent(files, { checkpoint, known, mark, signal }) };
   } catch (error) {
     return rethrowDisk(error);
   } finally {

@@ -13,6 +13,7 @@ import type { Checkpoint } from '../note/checkpoint.ts';
 import { Frontier } from '../tree/frontier.ts';
 import { HASH_BYTES } from '../tree/hash.ts';
 import { hashesName, OFFSET_BYTES, type LogFiles } from './log-files.ts';
+import { requireAnnounced, type PruneMark } from './prune-mark.ts';
 import { scanRecords } from './records.ts';
 import { TileHashes } from '../tiles/tile-hashes.ts';
 import { hashesAt, LEVELS_MAX, TILE_WIDTH } from '../tiles/tiles.ts';
@@ -33,6 +34,8 @@ export interface ExpectedState {
   checkpoint: Checkpoint | undefined;
   /** Checkpoints that are stored elsewhere. */
   known: readonly KnownCheckpoint[];
+  /** If older entries were removed. */
+  mark: PruneMark | undefined;
   signal: AbortSignal;
 }
 
@@ -67,15 +70,20 @@ export async function recover(files: LogFiles, init: RecoveryInit): Promise<Exte
 /** Throws `audit_integrity` unless the log extends every expected checkpoint. Returns its number of entries. Reads only. */
 export async function requireConsistent(
   files: LogFiles,
-  { checkpoint, known, signal }: ExpectedState,
+  { checkpoint, known, mark, signal }: ExpectedState,
 ): Promise<number> {
   const held: readonly KnownCheckpoint[] = checkpoint === undefined ? known : [checkpoint, ...known];
   if (!files.has('entries')) {
     for (const each of held) if (each.size > 0) throw shorter(0, each);
     return 0;
   }
+  if (mark !== undefined) await requireAnnounced(files, mark, checkpoint?.size ?? 0);
   const { from, start, edge } = await scanStart(files, checkpoint);
-  for (const each of held) if (each.size < from) expectRoot(each, await rangeHash(edge, 0, each.size));
+  for (const each of held) {
+    // A checkpoint within a removed tile cannot be recomputed. Every later one implies it.
+    if (each.size < (mark?.before ?? 0) && each.size % TILE_WIDTH > 0) continue;
+    if (each.size < from) expectRoot(each, await rangeHash(edge, 0, each.size));
+  }
   const entries = await files.reader('entries');
   if ((await entries.size()) < start) throw shorter(undefined, checkpoint!);
   const frontier = await Frontier.read(edge, from);

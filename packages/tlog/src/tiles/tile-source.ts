@@ -10,7 +10,8 @@ import { Deadline, RonError } from '@ron/kernel';
 import { realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import { CHECKPOINT, readNote } from '../log/checkpoint-file.ts';
 import { HASH_BYTES } from '../tree/hash.ts';
-import { BUNDLE_BYTES_MAX, LogFiles, OFFSET_BYTES } from '../log/log-files.ts';
+import { BUNDLE_BYTES_MAX, LogFiles } from '../log/log-files.ts';
+import { decodeMark, MARK_BYTES_MAX, PRUNED, readMark, type PruneMark } from '../log/prune-mark.ts';
 import { NOTE_BYTES_MAX } from '../note/note.ts';
 import { decodeBundle, encodeBundle, parseTilePath, TILE_WIDTH, tilePath, type Tile } from './tiles.ts';
 
@@ -22,6 +23,8 @@ export interface TileSource extends AsyncDisposable {
   readonly name: string;
   /** The signed note; undefined if there is none. */
   checkpoint(signal: AbortSignal): Promise<Uint8Array | undefined>;
+  /** The mark of a log whose older entries were removed; undefined if none were. */
+  mark(signal: AbortSignal): Promise<PruneMark | undefined>;
   /** A tile or bundle by its path; undefined if there is none. */
   tile(path: string, signal: AbortSignal): Promise<Uint8Array | undefined>;
   /** The log's own files if they are local: they hold more than tiles do. */
@@ -43,21 +46,16 @@ function filesSource(dir: string, files: LogFiles): TileSource {
     name: dir,
     files,
     checkpoint: () => readNote(files.fs, dir),
+    mark: () => readMark(files.fs, dir).catch(rethrowDisk),
     tile: async (path) => {
       const tile = parseTilePath(path);
       if (tile === undefined) return undefined;
       const { level, index, width } = tile;
       if (level !== 'entries') return await files.readHashes(level, index, width).catch(rethrowDisk);
-      return await files.readBundle(index, width, await endOfBundle(files, index)).catch(rethrowDisk);
+      return await files.readBundle(index, width, await files.bundleEnd(index)).catch(rethrowDisk);
     },
     [Symbol.asyncDispose]: () => files.close(),
   };
-}
-
-/** The end of a bundle in `entries`. For the last bundle, which may be growing, the largest possible end. */
-async function endOfBundle(files: LogFiles, bundle: number): Promise<number> {
-  const bundles = Math.floor((await files.sizeOf('bundles')) / OFFSET_BYTES);
-  return bundle < bundles ? await files.bundleStart(bundle + 1) : await files.sizeOf('entries');
 }
 
 function copySource(dir: string, fs: FileSystem): TileSource {
@@ -78,10 +76,14 @@ function copySource(dir: string, fs: FileSystem): TileSource {
   return {
     name: dir,
     checkpoint: () => read(CHECKPOINT, NOTE_BYTES_MAX + 1),
+    mark: async () => markIn(await read(PRUNED, MARK_BYTES_MAX)),
     tile: async (path) => (parseTilePath(path) === undefined ? undefined : await read(path, RESOURCE_BYTES_MAX)),
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }
+
+const markIn = (bytes: Uint8Array | undefined): PruneMark | undefined =>
+  bytes === undefined ? undefined : decodeMark(bytes);
 
 /** The part of a `Response` that is read. */
 export interface TileAnswer {
@@ -123,6 +125,7 @@ export function urlSource(url: string, init: UrlSourceInit = {}): TileSource {
   return {
     name,
     checkpoint: (signal) => read(CHECKPOINT, NOTE_BYTES_MAX, signal),
+    mark: async (signal) => markIn(await read(PRUNED, MARK_BYTES_MAX, signal)),
     tile: (path, signal) => read(path, RESOURCE_BYTES_MAX, signal),
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };

@@ -14,6 +14,8 @@ import { HASH_BYTES } from '../tree/hash.ts';
 /** Levels of the tree that one tile spans. */
 export const TILE_HEIGHT = 8;
 export const TILE_WIDTH = 2 ** TILE_HEIGHT;
+/** Entries of a full bundle. */
+export const BUNDLE_ENTRIES = TILE_WIDTH;
 export const TILE_BYTES = TILE_WIDTH * HASH_BYTES;
 export const ENTRY_BYTES_MAX = 65_535;
 /** The levels of a tree of 2^53 leaves. */

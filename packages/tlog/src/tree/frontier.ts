@@ -41,17 +41,26 @@ export class Frontier {
   }
 
   append(leaf: Uint8Array, onTileHash: (level: number, hash: Uint8Array) => void): void {
-    onTileHash(0, leaf);
-    let hash = leaf;
-    let height = 0;
-    for (let left = this.#peaks[0]; left !== undefined; left = this.#peaks[height]) {
+    this.#append(leaf, 0, onTileHash);
+  }
+
+  /** Appends all leaves of a full tile by their hash. The leaves so far must fill their tiles. */
+  appendTile(tile: Uint8Array, onTileHash: (level: number, hash: Uint8Array) => void): void {
+    this.#append(tile, TILE_HEIGHT, onTileHash);
+  }
+
+  #append(subtree: Uint8Array, from: number, onTileHash: (level: number, hash: Uint8Array) => void): void {
+    onTileHash(from / TILE_HEIGHT, subtree);
+    let hash = subtree;
+    let height = from;
+    for (let left = this.#peaks[height]; left !== undefined; left = this.#peaks[height]) {
       hash = nodeHash(left, hash);
       this.#peaks[height] = undefined;
       height += 1;
       if (height % TILE_HEIGHT === 0) onTileHash(height / TILE_HEIGHT, hash);
     }
     this.#peaks[height] = hash;
-    this.#size += 1;
+    this.#size += 2 ** from;
   }
 
   root(): Uint8Array {

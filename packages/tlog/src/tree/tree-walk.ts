@@ -48,11 +48,24 @@ export class TreeWalk {
   }
 
   add(leaf: Uint8Array): void {
-    this.#frontier.append(leaf, (level, hash) => {
-      const hashes = (this.#open[level] ??= []);
-      hashes.push(hash);
-      if (hashes.length === TILE_WIDTH) this.#full.push(this.#take(level));
-    });
+    this.#frontier.append(leaf, (level, hash) => this.#push(level, hash));
+    this.#compareKnown();
+  }
+
+  /** Adds the leaves of a full tile, which was removed, by the hash that is stored above it. */
+  addTile(tile: Uint8Array): void {
+    this.#full_count[0] = (this.#full_count[0] ?? 0) + 1;
+    this.#frontier.appendTile(tile, (level, hash) => this.#push(level, hash));
+    this.#compareKnown();
+  }
+
+  #push(level: number, hash: Uint8Array): void {
+    const hashes = (this.#open[level] ??= []);
+    hashes.push(hash);
+    if (hashes.length === TILE_WIDTH) this.#full.push(this.#take(level));
+  }
+
+  #compareKnown(): void {
     while (this.#known[0]?.size === this.size) {
       const { by = 'a known checkpoint', root } = this.#known.shift()!;
       if (isSame(this.#frontier.root(), root)) continue;

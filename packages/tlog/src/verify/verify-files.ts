@@ -8,6 +8,7 @@ import { sched, sleep } from '@ron/kernel';
 import type { SignedCheckpoint } from '../log/checkpoint-file.ts';
 import { DamageError } from '../log/damage.ts';
 import { hashesName, type LogFiles } from '../log/log-files.ts';
+import { requireAnnounced, type PruneMark } from '../log/prune-mark.ts';
 import { scanRecords, type FoundRecord } from '../log/records.ts';
 import { TILE_WIDTH } from '../tiles/tiles.ts';
 import { firstDifference, type TreeWalk, type WalkedTile } from '../tree/tree-walk.ts';
@@ -22,10 +23,12 @@ export async function verifyFiles(
   files: LogFiles,
   walk: TreeWalk,
   { size, root }: SignedCheckpoint,
+  mark: PruneMark | undefined,
   init: VerifyLogInit,
 ): Promise<number> {
   const entries = await files.reader('entries');
-  let [end, unsigned, bytes] = [0, 0, 0];
+  if (mark !== undefined) await requireAnnounced(files, mark, size);
+  let [end, unsigned, bytes] = [await files.bundleStart(walk.size / TILE_WIDTH), 0, 0];
   for (let tries = 0; tries < TRIES_MAX; tries++) {
     if (tries > 0) await sleep(RETRY_MS, init.signal, 'verify');
     bytes = await entries.size();

@@ -45,7 +45,7 @@ async function audit(fs: CrashFileSystem): Promise<Audit> {
 test('an intact log passes: as files, as a copy and over HTTP', async (t) => {
   const dir = tempDirFor(t);
   await using log = await write(undefined, join(dir, 'log'), 1030, 1000);
-  const expected = { ok: true, checkpoint: log.checkpoint, signed_by: vkeys } as const;
+  const expected = { ok: true, checkpoint: log.checkpoint, signed_by: vkeys, first: 0 } as const;
   await using files = await dirSource(join(dir, 'log'));
   const seen: number[] = [];
   const onProgress = (checked: number, size: number): void => void seen.push(checked, size);

@@ -2,17 +2,19 @@
  * A full audit: reads every byte of a log, recomputes the whole tree and compares it with the signed checkpoint.
  *
  * Contract: if the result is `ok`, every given key signed the checkpoint, and every entry, tile and bundle is covered by it.
+ * Entries that were removed (`first`) are known by the hashes above them only, and an entry announces their removal.
  * Otherwise the result names the first damage. For files that a log wrote, entries after the last checkpoint are read too.
  * The audit changes nothing and may run concurrently with the log.
  * Bound: memory for one bundle and one tile per level, regardless of the log's size.
  * Cancellation: between two reads. A source that cannot be read is an error, not damage.
  */
-import { isRonError, sched } from '@ron/kernel';
+import { isRonError, RonError, sched } from '@ron/kernel';
 import { readCheckpoint, type SignedCheckpoint } from '../log/checkpoint-file.ts';
 import { DamageError, type Damage } from '../log/damage.ts';
 import { HASH_BYTES, leafHash } from '../tree/hash.ts';
 import { parseVkey, verifyNote, type NoteKey } from '../note/note-key.ts';
 import { parseNote } from '../note/note.ts';
+import { announces, notAnnounced, type PruneMark } from '../log/prune-mark.ts';
 import type { KnownCheckpoint } from '../log/recovery.ts';
 import { readWidth, type TileSource } from '../tiles/tile-source.ts';
 import { decodeBundle, TILE_WIDTH, tilePath, widthAt } from '../tiles/tiles.ts';
@@ -25,6 +27,8 @@ export interface AuditOk {
   readonly checkpoint: SignedCheckpoint;
   /** The keys that signed it. */
   readonly signed_by: readonly string[];
+  /** The first entry that still exists; those before it were removed, which the log announces. */
+  readonly first: number;
   /** Complete entries after the checkpoint, which are not signed yet. Known for files only. */
   readonly unsigned: number;
 }
@@ -55,12 +59,17 @@ export async function verifyLog(source: TileSource, vkeys: readonly string[], in
   try {
     const keys = vkeys.map(parseVkey);
     const { checkpoint, signed } = await checkpointOf(source, keys, init);
+    const mark = await source.mark(init.signal);
+    if (mark !== undefined) {
+      requireComparable(init.known ?? [], mark);
+      await walkRemoved(source, walk, checkpoint, mark, init);
+    }
     const unsigned =
       source.files === undefined
-        ? await verifyTiles(source, walk, checkpoint, init)
-        : await verifyFiles(source.files, walk, checkpoint, init);
+        ? await verifyTiles(source, walk, checkpoint, mark, init)
+        : await verifyFiles(source.files, walk, checkpoint, mark, init);
     walk.expectKnown();
-    return { ok: true, checkpoint, signed_by: signed.map((key) => key.vkey), unsigned };
+    return { ok: true, checkpoint, signed_by: signed.map((key) => key.vkey), first: mark?.before ?? 0, unsigned };
   } catch (error) {
     if (error instanceof DamageError) return { ok: false, damage: error.damage, checked: walk.size };
     // Files that are truncated or inconsistent.
@@ -95,18 +104,56 @@ function trusted(bytes: Uint8Array, keys: readonly NoteKey[], origin: string | u
   }
 }
 
+/** A checkpoint within a removed tile cannot be compared. */
+function requireComparable(known: readonly KnownCheckpoint[], { before }: PruneMark): void {
+  const lost = known.find(({ size }) => size < before && size % TILE_WIDTH > 0);
+  if (lost === undefined) return;
+  const { by = 'a known checkpoint', size } = lost;
+  throw new RonError(
+    'not_found',
+    `${by} covers ${size} entries, but the log was pruned and begins with entry ${before}`,
+  );
+}
+
+/** Adds the removed entries by the hashes above them. */
+async function walkRemoved(
+  source: TileSource,
+  walk: TreeWalk,
+  { size }: SignedCheckpoint,
+  mark: PruneMark,
+  { signal }: VerifyLogInit,
+): Promise<void> {
+  if (mark.entry >= size) throw notAnnounced(mark);
+  const count = mark.before / TILE_WIDTH;
+  for (let index = 0; index * TILE_WIDTH < count; index++) {
+    signal.throwIfAborted();
+    const tile = { level: 1, index, width: widthAt(1, index, size) } as const;
+    const bytes = await readWidth(source, tile, signal);
+    if (bytes === undefined) throw new DamageError(tilePath(tile), 'it is missing');
+    const width = Math.min(TILE_WIDTH, count - index * TILE_WIDTH);
+    for (let at = 0; at < width; at++) walk.addTile(bytes.subarray(at * HASH_BYTES, (at + 1) * HASH_BYTES));
+    for (const full of walk.takeFull()) await compareTile(source, full, size, signal);
+    await sched.pause('verify');
+  }
+}
+
 /** Verifies the public resources. */
 async function verifyTiles(
   source: TileSource,
   walk: TreeWalk,
   checkpoint: SignedCheckpoint,
+  mark: PruneMark | undefined,
   init: VerifyLogInit,
 ): Promise<number> {
   const { size, root } = checkpoint;
-  for (let index = 0; index * TILE_WIDTH < size; index++) {
+  for (let index = walk.size / TILE_WIDTH; index * TILE_WIDTH < size; index++) {
     init.signal.throwIfAborted();
     const width = widthAt('entries', index, size);
-    for (const entry of await bundleOf(source, index, width, init.signal)) walk.add(leafHash(entry));
+    const entries = await bundleOf(source, index, width, init.signal);
+    for (const entry of entries) walk.add(leafHash(entry));
+    if (mark !== undefined && Math.floor(mark.entry / TILE_WIDTH) === index) {
+      if (!announces(entries[mark.entry % TILE_WIDTH]!, mark.before)) throw notAnnounced(mark);
+    }
     for (const tile of walk.takeFull()) await compareTile(source, tile, size, init.signal);
     init.onProgress?.(walk.size, size);
     await sched.pause('verify');

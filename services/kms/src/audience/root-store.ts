@@ -3,10 +3,8 @@
  *
  * Contract: the record is not a key of any user. Requests about keys cannot name its tenant (routes/caller.ts).
  */
-import { AUDIENCE_ROOT } from '@ron/auth';
-import { parseKid } from '../keys/kid.ts';
-import type { KeyRecord } from '../keys/key-record.ts';
-import type { KeyRegistry } from '../keys/key-registry.ts';
+import { documentOf, Table, type RecordStore } from '@ron/custody/store';
+import { META } from '../vault/tables.ts';
 
 export interface AudienceRootVersion {
   readonly version: number;
@@ -30,31 +28,8 @@ export interface AudienceRootStore {
   replace(next: AudienceRoot, signal: AbortSignal): Promise<unknown>;
 }
 
-/** A store in the registry of keys, under the reserved name. */
-export function rootStoreIn(registry: KeyRegistry): AudienceRootStore {
-  return {
-    get value() {
-      const record = registry.index.get(AUDIENCE_ROOT);
-      return record === undefined ? undefined : rootOf(record);
-    },
-    replace: (next, signal) => registry.change(() => recordOf(next), signal),
-  };
-}
+const ROOTS = new Table<AudienceRoot>(META);
 
-/** The root in a record of the registry. */
-export function rootOf({ min_version, versions }: KeyRecord): AudienceRoot {
-  return {
-    min_version,
-    versions: versions.map(({ version, handle, created_ms }) => ({
-      version,
-      created_ms,
-      ...(handle !== undefined && { handle }),
-    })),
-  };
-}
-
-function recordOf({ min_version, versions }: AudienceRoot): KeyRecord {
-  const { name, tenant, purpose, alg } = parseKid(AUDIENCE_ROOT);
-  const record = { name, tenant, purpose, alg, verify_mode: 'and', min_version, imported: false } as const;
-  return { ...record, versions: versions.map((version) => ({ ...version, public: [] })) };
+export function openRootStore(store: RecordStore): AudienceRootStore {
+  return documentOf(store, ROOTS, 'audience_root');
 }

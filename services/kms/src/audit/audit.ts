@@ -5,7 +5,6 @@
  */
 import { NEVER, sched, type Watch } from '@ron/kernel';
 import { type Log } from '@ron/telemetry';
-import type { FileSystem } from '@ron/log';
 import { type ServiceRuntime } from '@ron/service';
 import { Witness, type WitnessInit } from '@ron/tlog';
 import type { concurrency } from '../concurrency.ts';
@@ -17,6 +16,7 @@ import { Auditor, type Caller } from './auditor.ts';
 import { Checkpointer, type CheckpointLog } from './checkpointer.ts';
 import { encodeInterruption } from './event.ts';
 import { LogSpace } from './log-space.ts';
+import { Pruner } from './pruner.ts';
 import { Summaries } from './summaries.ts';
 import { AuditTrail, type AppendLog, type Queued, type SummaryPace } from './trail.ts';
 import { WitnessClient } from './witness-client.ts';
@@ -44,6 +44,7 @@ export interface Audit {
   readonly checkpointer: Checkpointer;
   readonly witnesses: WitnessClient;
   readonly space: LogSpace;
+  readonly pruner: Pruner;
   /** Entries that a checkpoint covers. */
   readonly covered: Watch<number>;
   /** Why nothing may be signed: some state was rolled back. */
@@ -62,7 +63,8 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
   const rollback = rollbackLatch({ vault, counters, log });
   const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
   const covered = runtime.watch('checkpoint', vault.log?.checkpoint?.size ?? 0);
-  const space = spaceOf(vault, config.value);
+  const { reserve: reserve_bytes, bytes_max } = config.value.audit;
+  const space = new LogSpace({ log: () => vault.log, reserve_bytes, bytes_max });
   const auditLog = guarded(vault, space, () => rollback.problem);
   const summaries = new Summaries(() => config.value.audit.verify_rate);
   const trail = new AuditTrail({
@@ -106,6 +108,7 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     checkpointer,
     witnesses,
     space,
+    pruner: new Pruner({ log: () => vault.log, trail, checkpointer, space, cosigned: () => witnesses.cosigned }),
     covered,
     get unsound() {
       return rollback.problem;
@@ -134,15 +137,6 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
 /** The entry for a process that did not shut down cleanly. */
 function interruptionOf({ interrupted_ms: from }: Vault): Buffer | undefined {
   return from === undefined ? undefined : encodeInterruption({ from, to: sched.wall_ms() });
-}
-
-const NO_DISK = { room: undefined } as unknown as FileSystem;
-
-/** Without a log nothing is appended, and nothing has to be limited. */
-function spaceOf({ log }: Vault, { audit }: KmsConfig): LogSpace {
-  const { reserve: reserve_bytes, bytes_max } = audit;
-  const { fs = NO_DISK, dir = '/' } = log ?? {};
-  return new LogSpace({ fs, dir, reserve_bytes, bytes_max, logBytes: () => log?.bytes ?? 0 });
 }
 
 /** The less room the log has, the fewer summaries. */

@@ -24,7 +24,7 @@ export interface Caller {
   readonly actor: string;
   /** The holder of the capability. */
   readonly subject: string;
-  /** The ids of the capabilities that it was issued with. */
+  /** The ids of the capabilities that it was issued from, nearest first. */
   readonly chain: readonly string[];
   readonly deadline: Deadline;
 }

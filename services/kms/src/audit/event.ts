@@ -45,7 +45,7 @@ export interface AuditEvent {
   readonly actor: string;
   /** The holder that the capability was issued to. */
   readonly subject: string;
-  /** The ids of the capabilities that it was issued with, the direct issuer last. */
+  /** The ids of the capabilities that it was issued from, nearest first. */
   readonly chain: readonly string[];
 }
 
@@ -120,6 +120,15 @@ export function encodeGap({ count, from, to }: Gap): Buffer {
 /** Records that a process ended without a clean shutdown: its last operations may have no entry. Times as in a gap. */
 export function encodeInterruption({ from, to }: Omit<Gap, 'count'>): Buffer {
   return Buffer.from(`{"from":${from},"op":"interrupted","to":${to}}`, 'latin1');
+}
+
+/** Announces that the entries before `before` are removed. */
+export function encodePrune(
+  event: Pick<AuditEvent, 'actor' | 'subject' | 'chain' | 'time_ms'> & { before: number },
+): Buffer {
+  const { actor, before, chain, subject, time_ms } = event;
+  const text = `{"actor":"${actor}","before":${before},"chain":${namesOf(chain)},"op":"prune","subject":"${subject}","time_ms":${time_ms}}`;
+  return Buffer.from(text, 'latin1');
 }
 
 /** Combines two gaps. */

@@ -12,21 +12,18 @@
  */
 import { join } from 'node:path';
 import { RonError } from '@ron/kernel';
-import { readWhole, Reserve, reserveBytes, writeWhole, type FileSystem } from '@ron/log';
+import { readWhole, Reserve, reserveBytes, writeWhole, type DiskRoom, type FileSystem } from '@ron/log';
 
 /** `essential` entries may use the reserve. */
 export type Need = 'essential' | 'ordinary';
 
 export interface LogSpaceInit {
-  readonly fs: FileSystem;
-  /** The directory of the log. */
-  readonly dir: string;
+  /** The current log; undefined while it cannot be opened. */
+  readonly log: () => { readonly fs: FileSystem; readonly dir: string; readonly bytes: number } | undefined;
   /** The largest reserve; a small disk has a sixteenth. */
   readonly reserve_bytes: number;
   /** The limit of the log itself. Default: the disk. */
   readonly bytes_max?: number | undefined;
-  /** The size of the log now. */
-  readonly logBytes: () => number;
 }
 
 const HOLDERS_MAX = 1024;
@@ -50,13 +47,17 @@ export class LogSpace {
 
   constructor(init: LogSpaceInit) {
     this.#init = init;
-    this.#disk = new Reserve(init.fs, init.dir, init.reserve_bytes);
+    const room = async (): Promise<DiskRoom | undefined> => {
+      const log = init.log();
+      return await log?.fs.room?.(log.dir);
+    };
+    this.#disk = new Reserve(room, init.reserve_bytes);
   }
 
   /** Bytes that may still be written, including the reserve; Infinity if unknown. */
   get free_bytes(): number {
-    const { bytes_max, logBytes } = this.#init;
-    return Math.min(this.#disk.free_bytes, bytes_max === undefined ? Infinity : bytes_max - logBytes());
+    const { bytes_max, log } = this.#init;
+    return Math.min(this.#disk.free_bytes, bytes_max === undefined ? Infinity : bytes_max - (log()?.bytes ?? 0));
   }
 
   get reserve_bytes(): number {
@@ -123,18 +124,19 @@ export class LogSpace {
   /** Reads the counts of an earlier process. A file that cannot be read counts as none. */
   async load(): Promise<void> {
     await this.#disk.measure();
-    const { fs, dir } = this.#init;
-    const bytes = await readWhole(fs, join(dir, SHARES), SHARES_BYTES_MAX).catch(() => undefined);
-    for (const [holder, held] of sharesIn(bytes).slice(0, HOLDERS_MAX)) this.#held.set(holder, held);
+    const log = this.#init.log();
+    if (log === undefined) return;
+    const bytes = await readWhole(log.fs, join(log.dir, SHARES), SHARES_BYTES_MAX).catch(() => undefined);
+    for (const [holder, held] of sharesIn(bytes).slice(0, HOLDERS_MAX + 1)) this.#held.set(holder, held);
   }
 
   /** Stores the counts if they have changed. Never rejects: a crash then forgets a part of them. */
   async save(): Promise<void> {
-    if (!this.#isDirty) return;
+    const log = this.#init.log();
+    if (!this.#isDirty || log === undefined) return;
     this.#isDirty = false;
-    const { fs, dir } = this.#init;
     const text = JSON.stringify(Object.fromEntries(this.#held));
-    await writeWhole(fs, join(dir, SHARES), Buffer.from(text)).catch(() => (this.#isDirty = true));
+    await writeWhole(log.fs, join(log.dir, SHARES), Buffer.from(text)).catch(() => (this.#isDirty = true));
   }
 
   #keyOf(holder: string): string {

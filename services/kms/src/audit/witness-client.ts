@@ -40,6 +40,13 @@ export class WitnessClient {
     return this.#problem;
   }
 
+  /** Entries of the current log that the witness has cosigned since the start; undefined without a witness. */
+  get cosigned(): number | undefined {
+    const { witness, log } = this.#init;
+    if (witness === undefined) return undefined;
+    return this.#shown.origin === log()?.checkpoint?.origin ? this.#shown.size : 0;
+  }
+
   get lag_ms(): number {
     return this.#waiting_ms === undefined ? 0 : sched.now_ms() - this.#waiting_ms;
   }

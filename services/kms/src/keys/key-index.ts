@@ -1,11 +1,12 @@
 /**
- * An immutable snapshot of all keys, by name.
+ * A view of all keys, by name.
  *
- * Contract: a change makes a new snapshot, so lookups in one snapshot are consistent.
+ * Contract: one call sees one state. The view of the registry shows what is on stable storage; the view of an edit shows
+ * earlier edits too.
  */
 import { RonError } from '@ron/kernel';
 import { nameOf, parseKid } from './kid.ts';
-import { headOf, versionOf, type KeyDocument, type KeyRecord, type KeyVersion } from './key-record.ts';
+import { headOf, versionOf, type KeyRecord, type KeyVersion } from './key-record.ts';
 
 /** A key and one of its versions. */
 export interface Found {
@@ -13,52 +14,40 @@ export interface Found {
   readonly version: KeyVersion;
 }
 
+/** The keys behind a view. */
+export interface KeySource {
+  /** The number of keys. */
+  readonly size: number;
+  /** `name` has the form of a name. */
+  read(name: string): KeyRecord | undefined;
+  /** Only if it needs no parsing and no disk. */
+  cached(name: string): KeyRecord | undefined;
+}
+
 export class KeyIndex {
-  readonly #records: ReadonlyMap<string, KeyRecord>;
-  /** Sorted on first use. */
-  #sorted: readonly KeyRecord[] | undefined;
+  readonly #source: KeySource;
 
-  private constructor(records: ReadonlyMap<string, KeyRecord>) {
-    this.#records = records;
-  }
-
-  static of(document: KeyDocument): KeyIndex {
-    return new KeyIndex(new Map(document.keys.map((record) => [record.name, record])));
+  constructor(source: KeySource) {
+    this.#source = source;
   }
 
   get size(): number {
-    return this.#records.size;
+    return this.#source.size;
   }
 
-  get document(): KeyDocument {
-    return { format: 1, keys: [...this.#records.values()] };
-  }
-
-  records(): Iterable<KeyRecord> {
-    return this.#records.values();
-  }
-
-  /** Sorted by name. */
-  sorted(): readonly KeyRecord[] {
-    this.#sorted ??= [...this.#records.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
-    return this.#sorted;
-  }
-
+  /** Undefined if the key does not exist, or the text is not a name. */
   get(name: string): KeyRecord | undefined {
-    return this.#records.get(name);
-  }
-
-  /** A snapshot with one key added or replaced. */
-  with(record: KeyRecord): KeyIndex {
-    return new KeyIndex(new Map(this.#records).set(record.name, record));
+    return this.#source.cached(name) ?? (isName(name) ? this.#source.read(name) : undefined);
   }
 
   /** The key of a kid. Throws `validation` if the text is not a kid, and `not_found` if the key does not exist. */
   record(kid: string): KeyRecord {
-    const record = this.#records.get(nameOf(kid));
-    if (record !== undefined) return record;
+    const cached = this.#source.cached(nameOf(kid));
+    if (cached !== undefined) return cached;
     const { name } = parseKid(kid);
-    throw new RonError('not_found', `the key ${name} does not exist`);
+    const record = this.#source.read(name);
+    if (record === undefined) throw new RonError('not_found', `the key ${name} does not exist`);
+    return record;
   }
 
   /** The version of a kid, or the current one if it has none. Includes deleted versions and those below `min_version`. */
@@ -81,6 +70,14 @@ export class KeyIndex {
       'conflict',
       `version ${found.version.version} is retired: ${found.record.name} is at #v${head.version}`,
     );
+  }
+}
+
+function isName(text: string): boolean {
+  try {
+    return parseKid(text).name === text;
+  } catch {
+    return false;
   }
 }
 

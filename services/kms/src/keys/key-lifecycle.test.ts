@@ -4,8 +4,9 @@ import { MemoryBackend } from '@ron/custody';
 import { isRonError, NEVER } from '@ron/kernel';
 import { formatKid } from './kid.ts';
 import { SecretOperations } from '../secrets/secret-operations.ts';
-import { KeyRegistry, type KeyDocumentStore } from './key-registry.ts';
-import { EMPTY_DOCUMENT, stateOf, type KeyVersion } from './key-record.ts';
+import { KeyRegistry } from './key-registry.ts';
+import { stateOf, type KeyVersion } from './key-record.ts';
+import { storeWith } from './testing.ts';
 import { KeyLifecycle } from './key-lifecycle.ts';
 import { KeyOperations } from './key-operations.ts';
 
@@ -13,8 +14,8 @@ const NOTHING = new Uint8Array(0);
 
 /** A key with two versions, the first of which has wrapped data. Deletions have no waiting period. */
 async function setUp(backend: MemoryBackend) {
-  const store: KeyDocumentStore = { value: EMPTY_DOCUMENT, version: 0, replace: () => Promise.resolve() };
-  const registry = new KeyRegistry({ store, keys_max: 10 });
+  const store = storeWith();
+  const registry = new KeyRegistry({ store, keys_max: 1000 });
   const make = new KeyOperations(registry, backend);
   const work = new KeyLifecycle(registry, backend, () => 0);
   const secrets = new SecretOperations(registry, backend);
@@ -25,7 +26,7 @@ async function setUp(backend: MemoryBackend) {
   const unwrap = async (): Promise<string> =>
     Buffer.from((await secrets.unwrap(old, wrapped, NOTHING, NEVER)).bytes).toString();
   const close = async (): Promise<void> => {
-    await registry.close();
+    await store.close();
     await backend.close();
   };
   return { registry, work, make, secrets, name, old, wrapped, unwrap, [Symbol.asyncDispose]: close };

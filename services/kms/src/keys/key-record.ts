@@ -52,14 +52,6 @@ export interface KeyRecord {
   readonly versions: readonly KeyVersion[];
 }
 
-/** The stored document. */
-export interface KeyDocument {
-  readonly format: 1;
-  readonly keys: readonly KeyRecord[];
-}
-
-export const EMPTY_DOCUMENT: KeyDocument = { format: 1, keys: [] };
-
 /**
  * - `deleting`: in the waiting period of its deletion; it can be restored.
  * - `destroying`: deleted, but the backend may still hold key material. Repeat the deletion.

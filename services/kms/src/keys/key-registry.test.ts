@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
-import { KeyRegistry, type KeyDocumentStore } from './key-registry.ts';
-import { EMPTY_DOCUMENT, headOf, type KeyDocument, type KeyRecord } from './key-record.ts';
+import { MemoryStore, type Change } from '@ron/custody/store';
+import { OpLedger } from '../ops/op-ledger.ts';
+import { KeyRegistry } from './key-registry.ts';
+import { headOf, type KeyRecord } from './key-record.ts';
+import { STORE_BYTES } from './testing.ts';
 
 const NEVER = new AbortController().signal;
 const UUID = '0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
@@ -19,23 +22,28 @@ const record = (tenant: string): KeyRecord => ({
   versions: [version(1)],
 });
 
-function memory(): KeyDocumentStore & { writes: number; failure: Error | undefined; value: KeyDocument } {
-  return {
-    value: EMPTY_DOCUMENT,
-    version: 0,
-    writes: 0,
-    failure: undefined,
-    async replace(next) {
-      if (this.failure !== undefined) throw this.failure;
-      this.value = next;
-      this.writes += 1;
-    },
-  };
+/** A store that counts its writes, and fails if it is told to. */
+class CountedStore extends MemoryStore {
+  writes = 0;
+  failure: Error | undefined;
+
+  constructor() {
+    super(STORE_BYTES);
+  }
+
+  protected override async write(changes: readonly Change[]): Promise<void> {
+    await Promise.resolve();
+    if (this.failure !== undefined) throw this.failure;
+    this.writes += 1;
+    await super.write(changes);
+  }
 }
 
+const isFull = (error: unknown): boolean => isRonError(error, 'storage_full');
+
 test('concurrent changes share one write, and each sees the earlier ones', async () => {
-  const store = memory();
-  await using registry = new KeyRegistry({ store, keys_max: 10 });
+  await using store = new CountedStore();
+  const registry = new KeyRegistry({ store, keys_max: 10 });
   await registry.change(() => record('acme'), NEVER);
   const rotate = () =>
     registry.change((index) => {
@@ -46,12 +54,14 @@ test('concurrent changes share one write, and each sees the earlier ones', async
   // [kms I-2]
   assert.deepEqual(heads, [2, 3, 4]);
   assert.equal(store.writes, 2);
-  assert.equal(headOf(store.value.keys[0]!).version, 4);
+  const again = new KeyRegistry({ store, keys_max: 10 });
+  assert.deepEqual(again.index.get(name('acme')), registry.index.get(name('acme')));
+  assert.deepEqual([again.index.size, store.count('versions')], [1, 4]);
 });
 
 test('a refused change does not affect the others, and a failing disk changes nothing', async () => {
-  const store = memory();
-  await using registry = new KeyRegistry({ store, keys_max: 10 });
+  await using store = new CountedStore();
+  const registry = new KeyRegistry({ store, keys_max: 10 });
   const refused = registry.change(() => {
     throw new Error('no');
   }, NEVER);
@@ -59,30 +69,80 @@ test('a refused change does not affect the others, and a failing disk changes no
   await assert.rejects(refused, /no/);
   assert.equal(kept.status, 'fulfilled');
   store.failure = new Error('the disk is full');
-  const before = registry.index;
+  const before = registry.index.get(name('zoo'));
+  const add = { ...before!, versions: [version(1), version(2)] };
   await assert.rejects(
-    registry.change(() => record('acme'), NEVER),
+    registry.change(() => add, NEVER),
     /full/,
   );
-  assert.equal(registry.index, before);
+  assert.equal(registry.index.get(name('zoo')), before);
+  store.failure = undefined;
+  assert.equal((await registry.change((index) => index.get(name('zoo'))!, NEVER)).versions.length, 1);
 });
 
-test('the number of keys is bounded, and versions never decrease', async () => {
-  await using registry = new KeyRegistry({ store: memory(), keys_max: 1 });
-  await registry.change(() => record('acme'), NEVER);
-  await assert.rejects(
-    registry.change(() => record('zoo'), NEVER),
-    (error) => isRonError(error, 'storage_full'),
+test('keys and versions are bounded, one tenant leaves room for others, and versions never decrease', async () => {
+  await using store = new CountedStore();
+  const registry = new KeyRegistry({ store, keys_max: 4 });
+  const add = (tenant: string, at: number): Promise<KeyRecord> =>
+    registry.change(() => ({ ...record(tenant), name: `${name(tenant).slice(0, -1)}${at}` }), NEVER);
+  await add('acme', 0);
+  await add('acme', 1);
+  await assert.rejects(add('acme', 2), isFull, 'one tenant holds as many as are free');
+  await add('zoo', 0);
+  await assert.rejects(add('zoo', 1), isFull);
+  await add('other', 0);
+  await assert.rejects(add('last', 0), isFull);
+  const key = `${name('acme').slice(0, -1)}0`;
+  const rotate = (versions: number): Promise<KeyRecord> =>
+    registry.change((index) => {
+      const now = index.get(key)!;
+      return { ...now, versions: Array.from({ length: versions }, (_, at) => now.versions[at] ?? version(at + 1)) };
+    }, NEVER);
+  // 40 versions in all, of which 4 exist: with 17 more, acme holds as many as are free.
+  for (let versions = 2; versions <= 18; versions++) await rotate(versions);
+  await assert.rejects(rotate(19), isFull);
+  await assert.rejects(rotate(1), (error) => isRonError(error, 'internal'));
+});
+
+test('a version that an operation made is found by its id until its answer is stored', async () => {
+  await using store = new CountedStore();
+  const registry = new KeyRegistry({ store, keys_max: 4 });
+  const mark = { op_id: 'x', request_hash: 'h' };
+  assert.equal(registry.madeBy('acme', mark), undefined);
+  const made = { ...version(1), made_by: mark, created_ms: Date.now() };
+  await registry.change(() => ({ ...record('acme'), versions: [made] }), NEVER);
+  assert.equal(registry.madeBy('acme', mark), `${name('acme')}#v1`);
+  assert.equal(registry.madeBy('zoo', mark), undefined);
+  assert.throws(
+    () => registry.madeBy('acme', { op_id: 'x', request_hash: 'other' }),
+    (error) => isRonError(error, 'conflict'),
   );
-  await registry.change(() => ({ ...record('acme'), versions: [version(1), version(2)] }), NEVER);
-  await assert.rejects(
-    registry.change(() => record('acme'), NEVER),
-    (error) => isRonError(error, 'internal'),
-  );
+  const ledger = new OpLedger({ store, entries_max: 10 });
+  await ledger.once({ tenant: 'acme', op_id: 'x', request: {} }, async () => 'stored', NEVER);
+  assert.equal(registry.madeBy('acme', mark), undefined);
+});
+
+test('pages list keys in the order of their names, and a key with many versions is read in steps', async () => {
+  await using store = new CountedStore();
+  const registry = new KeyRegistry({ store, keys_max: 1000 });
+  for (const tenant of ['b', 'a', 'c', 'ab']) await registry.change(() => record(tenant), NEVER);
+  const page = (prefix: string, after: string, limit: number): string[] =>
+    registry.page({ prefix, after, limit }).map(({ tenant }) => tenant);
+  assert.deepEqual(page('', '', 10), ['a', 'ab', 'b', 'c']);
+  assert.deepEqual(page('', name('ab'), 1), ['b']);
+  assert.deepEqual(page('a/', '', 10), ['a']);
+  assert.deepEqual(page('b/', name('b'), 10), []);
+  const versions = Array.from({ length: 300 }, (_, at) => version(at + 1));
+  await registry.change((index) => ({ ...index.get(name('a'))!, versions }), NEVER);
+  const again = new KeyRegistry({ store, keys_max: 1000 });
+  await again.ready([`${name('a')}#v7`, 'no kid', name('none')], NEVER);
+  assert.equal(again.ready([name('a')], NEVER), undefined, 'it is in memory');
+  assert.equal(headOf(again.index.get(name('a'))!).version, 300);
 });
 
 test('a kid finds its version, or the current one without a version', async () => {
-  await using registry = new KeyRegistry({ store: memory(), keys_max: 1 });
+  await using store = new CountedStore();
+  const registry = new KeyRegistry({ store, keys_max: 2 });
   await registry.change(() => ({ ...record('acme'), versions: [version(1), version(2)] }), NEVER);
   const { index } = registry;
   assert.equal(index.find(name('acme')).version.version, 2);

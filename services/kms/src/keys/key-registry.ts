@@ -1,113 +1,234 @@
 /**
- * The registry of keys: serialises changes and publishes snapshots for readers.
+ * The registry of keys, in the record store.
  *
  * Contract: changes are applied one after another, each sees all earlier ones, and readers see a change only once it is on
- * disk. The version of a key only increases. A refused change, or one that cannot be written, has no effect.
- * Bound: `CHANGES_WAITING_MAX` waiting changes; `keys_max` keys, `VERSIONS_MAX` versions each. Overflow: `busy`,
- * `storage_full`.
+ * disk. The version of a key only increases. A refused change, or one that cannot be written, has no effect. A change costs
+ * the same for any number of keys.
+ * Bound: `keys_max` keys, `VERSIONS_PER_KEY` times as many versions, `VERSIONS_MAX` of one key; of keys and versions one
+ * tenant holds at most as many as are still free. `CACHE_BYTES_MAX` of keys in memory. Overflow: `busy`, `storage_full`.
  * Cancellation: a waiting change is withdrawn; a change that is being written runs to its end.
  */
-import { GroupCommit } from '@ron/log';
-import { NEVER, RonError, Snapshot } from '@ron/kernel';
+import { Cache } from '@ron/cache';
+import { Table, type Draft, type RecordStore } from '@ron/custody/store';
+import { RonError, sched } from '@ron/kernel';
 import { KeyIndex } from './key-index.ts';
-import { headOf, type KeyDocument, type KeyRecord } from './key-record.ts';
-
-/** Stores the document: a sealed file, or memory. */
-export interface KeyDocumentStore {
-  readonly value: KeyDocument;
-  /** Incremented by every replace and bound to the content, so that a rollback is detectable. */
-  readonly version: number;
-  replace(next: KeyDocument, signal: AbortSignal): Promise<unknown>;
-}
+import { formatKid, nameOf, parseKid } from './kid.ts';
+import { headOf, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
+import { opKey, RETENTION_MS } from '../ops/op-id.ts';
+import * as tables from '../vault/tables.ts';
 
 export interface KeyRegistryInit {
-  readonly store: KeyDocumentStore;
+  readonly store: RecordStore;
   readonly keys_max: number;
 }
 
-const CHANGES_WAITING_MAX = 256;
 export const VERSIONS_MAX = 4096;
+const VERSIONS_PER_KEY = 10;
+const CACHE_BYTES_MAX = 32 * 1024 * 1024;
+/** Versions that are read in one turn of the event loop. */
+const LOAD_VERSIONS = 64;
+/** About the size of a version in memory, besides its public keys. */
+const VERSION_BYTES = 256;
 
 /** Returns the changed or new record, given the current keys; throws to refuse the change. */
 export type Edit = (index: KeyIndex) => KeyRecord;
 
-type Outcome = { readonly record: KeyRecord; readonly error?: undefined } | { readonly error: unknown };
+/** A key as it is stored: its versions are records of their own. */
+type StoredKey = Omit<KeyRecord, 'versions'> & { readonly versions: number };
 
-export class KeyRegistry implements AsyncDisposable {
-  readonly #store: KeyDocumentStore;
+/** Links an op_id to the version that it made, until the operation's answer is stored. */
+export interface MadeBy {
+  readonly kid: string;
+  readonly request_hash: string;
+  readonly time_ms: number;
+}
+
+interface Held {
+  readonly keys: number;
+  readonly versions: number;
+}
+
+const KEYS = new Table<StoredKey>(tables.KEYS);
+const VERSIONS = new Table<KeyVersion>(tables.VERSIONS);
+const HELD = new Table<Held>(tables.TENANTS);
+const MADE = new Table<MadeBy>(tables.MADE);
+
+export interface Page {
+  /** Names begin with it. */
+  readonly prefix: string;
+  /** Names follow it; empty: from the first. */
+  readonly after: string;
+  readonly limit: number;
+}
+
+export class KeyRegistry {
+  readonly #store: RecordStore;
   readonly #keys_max: number;
-  readonly #index: Snapshot<KeyIndex>;
-  readonly #changes: GroupCommit<Edit, Outcome>;
+  readonly #cache = new Cache<KeyRecord>({ bytes_max: CACHE_BYTES_MAX, entry_bytes_max: CACHE_BYTES_MAX });
+  #changes_total = 0;
+  /** The current keys. */
+  readonly index: KeyIndex;
 
   constructor({ store, keys_max }: KeyRegistryInit) {
     this.#store = store;
     this.#keys_max = keys_max;
-    this.#index = new Snapshot('key_index', KeyIndex.of(store.value));
-    this.#changes = new GroupCommit({
-      name: 'key_registry',
-      queue_bytes_max: CHANGES_WAITING_MAX,
-      batch_bytes_max: CHANGES_WAITING_MAX,
-      commit: (edits) => this.#commit(edits),
+    this.index = new KeyIndex({
+      get size() {
+        return KEYS.count(store);
+      },
+      cached: (name) => this.#cache.get(name),
+      read: (name) => this.#read(name),
     });
-  }
-
-  /** The current keys. Load it once per operation to get a consistent view. */
-  get index(): KeyIndex {
-    return this.#index.load();
-  }
-
-  /** The version of the document on disk. */
-  get version(): number {
-    return this.#store.version;
   }
 
   /** Applies a change durably and returns the resulting record. */
   async change(edit: Edit, signal: AbortSignal): Promise<KeyRecord> {
-    const outcome = await this.#changes.append(edit, 1, signal);
-    if (!('record' in outcome)) throw outcome.error;
-    return outcome.record;
+    return await this.#store.commit((draft) => this.#apply(draft, edit), signal);
   }
 
-  close(): Promise<void> {
-    return this.#changes.close();
+  /**
+   * Reads keys into memory without blocking the event loop; undefined if they are there. Call it before an operation: the
+   * index reads a key that is not in memory from the disk at once.
+   */
+  ready(kids: readonly string[], signal: AbortSignal): Promise<void> | undefined {
+    const missing = kids.map(nameOf).filter((name) => !this.#cache.has(name));
+    return missing.length === 0 ? undefined : this.#load(missing, signal);
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close();
+  /** Keys in the order of their names. */
+  page({ prefix, after, limit }: Page): KeyRecord[] {
+    const start = after >= prefix ? `${after}\0` : prefix;
+    const stored = KEYS.range(this.#store, start, `${prefix}\uffff`, limit);
+    return stored.map(({ key }) => this.index.get(key)!);
   }
 
-  async #commit(edits: readonly Edit[]): Promise<readonly Outcome[]> {
-    // [kms I-2] One commit runs at a time, and it alone replaces the index.
-    const before = this.#index.load();
-    let next = before;
-    const outcomes = edits.map((edit): Outcome => {
-      try {
-        const record = edit(next);
-        this.#check(next, record);
-        next = next.with(record);
-        return { record };
-      } catch (error) {
-        return { error };
+  /** The kid that an operation made, if its process died before it stored the answer. */
+  madeBy(tenant: string, { op_id, request_hash }: OpMark): string | undefined {
+    const made = MADE.get(this.#store, opKey(tenant, op_id));
+    if (made === undefined || sched.wall_ms() - made.time_ms > RETENTION_MS) return undefined;
+    if (made.request_hash === request_hash) return made.kid;
+    throw new RonError('conflict', `op_id ${op_id} was used for another request`);
+  }
+
+  #apply(draft: Draft, edit: Edit): KeyRecord {
+    // [kms I-2] Edits run one at a time, and they alone change the keys.
+    const latest = (name: string): KeyRecord | undefined =>
+      (draft.decoded(tables.KEYS, name) as KeyRecord | undefined) ?? this.#cache.get(name);
+    const read = (name: string): KeyRecord | undefined => latest(name) ?? this.#read(name);
+    const record = edit(new KeyIndex({ size: KEYS.count(draft), cached: latest, read }));
+    const known = read(record.name);
+    if (record === known) return record;
+    this.#check(draft, known, record);
+    writeKey(draft, known, record);
+    // [kms I-1] Signers read the cache; none of them waits for this write.
+    draft.onCommitted(() => this.#publish(record));
+    return record;
+  }
+
+  #publish(record: KeyRecord): void {
+    this.#changes_total += 1;
+    this.#keep(record);
+  }
+
+  #keep(record: KeyRecord): void {
+    const bytes = record.versions.reduce((sum, version) => sum + bytesOf(version), 0);
+    this.#cache.set(record.name, record, bytes);
+  }
+
+  #read(name: string): KeyRecord | undefined {
+    const stored = KEYS.get(this.#store, name);
+    if (stored === undefined) return undefined;
+    const record = { ...stored, versions: readVersions(this.#store, name, 0, stored.versions) };
+    this.#keep(record);
+    return record;
+  }
+
+  async #load(names: readonly string[], signal: AbortSignal): Promise<void> {
+    const known = names.filter((name) => isKey(name));
+    await this.#store.prefetch(tables.KEYS, known, signal);
+    for (const name of known) {
+      const changes_total = this.#changes_total;
+      const stored = KEYS.get(this.#store, name);
+      if (stored === undefined || this.#cache.has(name)) continue;
+      const versions: KeyVersion[] = [];
+      while (versions.length < stored.versions) {
+        const upto = Math.min(versions.length + LOAD_VERSIONS, stored.versions);
+        const keys = Array.from({ length: upto - versions.length }, (_, at) =>
+          versionKey(name, versions.length + at + 1),
+        );
+        await this.#store.prefetch(tables.VERSIONS, keys, signal);
+        versions.push(...readVersions(this.#store, name, versions.length, upto));
       }
-    });
-    if (next !== before) {
-      // [kms I-1] Signers read the snapshot; none of them waits for this write.
-      await this.#store.replace(next.document, NEVER);
-      this.#index.swap(next);
+      const handle = versions.at(-1)?.handle;
+      if (handle !== undefined) await this.#store.prefetch(tables.SECRETS, [handle], signal);
+      // If a key changed meanwhile, this may be a mixture of two states.
+      if (this.#changes_total === changes_total) this.#keep({ ...stored, versions });
     }
-    return outcomes;
   }
 
-  #check(index: KeyIndex, record: KeyRecord): void {
-    const known = index.get(record.name);
-    if (known === undefined && index.size >= this.#keys_max) {
-      throw new RonError('storage_full', `the limit of ${this.#keys_max} keys (kms.keys_max) is reached`);
-    }
+  #check(draft: Draft, known: KeyRecord | undefined, record: KeyRecord): void {
+    const held = HELD.get(draft, tables.heldKeys(record.tenant)) ?? { keys: 0, versions: 0 };
+    const versions_max = this.#keys_max * VERSIONS_PER_KEY;
+    if (known === undefined && held.keys >= this.#keys_max - KEYS.count(draft)) throw noRoom('keys', this.#keys_max);
     if (record.versions.length > VERSIONS_MAX) {
       throw new RonError('storage_full', `the key has reached its limit of ${VERSIONS_MAX} versions`);
     }
+    const isRotation = record.versions.length > (known?.versions.length ?? 0);
+    if (isRotation && held.versions >= versions_max - VERSIONS.count(draft)) throw noRoom('versions', versions_max);
     if (known !== undefined && headOf(record).version < headOf(known).version) {
       throw new RonError('internal', `assertion failed: versions of ${record.name} only grow`);
     }
   }
+}
+
+/** Writes the record and those versions that changed. */
+export function writeKey(draft: Draft, known: KeyRecord | undefined, record: KeyRecord): void {
+  const { versions, ...fields } = record;
+  const { name, tenant } = record;
+  const stored: StoredKey = { ...fields, versions: versions.length };
+  draft.put(tables.KEYS, name, Buffer.from(JSON.stringify(stored)), record);
+  versions.forEach((version, at) => {
+    if (version === known?.versions[at]) return;
+    VERSIONS.put(draft, versionKey(name, version.version), version);
+    const { made_by, created_ms: time_ms } = version;
+    if (made_by === undefined || at < (known?.versions.length ?? 0)) return;
+    const kid = formatKid(name, version.version);
+    MADE.put(draft, opKey(tenant, made_by.op_id), { kid, request_hash: made_by.request_hash, time_ms });
+  });
+  const added = versions.length - (known?.versions.length ?? 0);
+  if (added === 0) return;
+  const held = HELD.get(draft, tables.heldKeys(tenant)) ?? { keys: 0, versions: 0 };
+  HELD.put(draft, tables.heldKeys(tenant), {
+    keys: held.keys + (known === undefined ? 1 : 0),
+    versions: held.versions + added,
+  });
+}
+
+/** The versions after number `from`, up to number `upto`. */
+function readVersions(store: RecordStore, name: string, from: number, upto: number): KeyVersion[] {
+  const found = VERSIONS.range(store, versionKey(name, from + 1), versionKey(name, upto + 1), upto - from);
+  if (found.length !== upto - from) throw new RonError('integrity', `the vault lacks a version of ${name}`);
+  return found.map(({ value }) => value);
+}
+
+const VERSION_DIGITS = 6;
+const versionKey = (name: string, version: number): string =>
+  `${name}#${String(version).padStart(VERSION_DIGITS, '0')}`;
+
+const bytesOf = ({ public: parts }: KeyVersion): number =>
+  parts.reduce((sum, { pubkey_b64 }) => sum + pubkey_b64.length, VERSION_BYTES);
+
+function isKey(name: string): boolean {
+  try {
+    return parseKid(name).name === name;
+  } catch {
+    return false;
+  }
+}
+
+function noRoom(what: 'keys' | 'versions', max: number): RonError {
+  return new RonError(
+    'storage_full',
+    `the limit of ${max} ${what} (kms.keys_max) is reached: one tenant holds at most as many as are free`,
+  );
 }

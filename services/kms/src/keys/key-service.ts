@@ -4,11 +4,12 @@
  * Contract: a key is created once per op_id, even if the process dies before it responds: the id is stored together with
  * the key. Bound, overflow, cancellation: as the queue's and the registry's.
  */
-import { RonError, sched, type Deadline } from '@ron/kernel';
+import type { Deadline } from '@ron/kernel';
 import type { Attempt, Auditor, Caller, Used } from '../audit/auditor.ts';
 import type { AuditOp } from '../audit/event.ts';
 import { formatKid, tenantOf } from './kid.ts';
-import { RETENTION_MS, requestHash, type OpLedger } from '../ops/op-ledger.ts';
+import { requestHash } from '../ops/op-id.ts';
+import type { OpLedger } from '../ops/op-ledger.ts';
 import type { KeyRegistry } from './key-registry.ts';
 import type { Deletion, KeyLifecycle } from './key-lifecycle.ts';
 import { headOf, type KeyRecord, type OpMark } from './key-record.ts';
@@ -98,7 +99,7 @@ export class KeyService {
     const mark: OpMark = { op_id, request_hash: requestHash(request) };
     let wasTried = false;
     const once = async (): Promise<string> => {
-      const kid = findVersionMadeBy(registry, tenant, mark);
+      const kid = registry.madeBy(tenant, mark);
       if (kid !== undefined) return kid;
       wasTried = true;
       return await this.#make(tenant, caller, attempt, () => make(mark));
@@ -167,18 +168,4 @@ export function headName(record: KeyRecord): string {
 /** The kid of the deleted version, or the name of the deleted key. */
 export function deletedName({ record, version }: Deletion): string {
   return version === undefined ? record.name : formatKid(record.name, version.version);
-}
-
-/** The version that this operation created, if an earlier process died before it responded. */
-function findVersionMadeBy(registry: KeyRegistry, tenant: string, mark: OpMark): string | undefined {
-  for (const record of registry.index.records()) {
-    if (record.tenant !== tenant) continue;
-    const version = record.versions.find(
-      ({ made_by, created_ms }) => made_by?.op_id === mark.op_id && created_ms > sched.wall_ms() - RETENTION_MS,
-    );
-    if (version === undefined) continue;
-    if (version.made_by?.request_hash === mark.request_hash) return formatKid(record.name, version.version);
-    throw new RonError('conflict', `op_id ${mark.op_id} was used for another request`);
-  }
-  return undefined;
 }

@@ -1,9 +1,12 @@
 /** Handlers that read the audit log. */
 import { bytes, json, text, type RouteAnswer, type ByteSource, type RouteContext } from '@ron/ingress';
 import { isRonError, RonError } from '@ron/kernel';
-import type { TransparencyLog } from '@ron/tlog';
+import { encodeMark, type TransparencyLog } from '@ron/tlog';
 import { proofOf } from '../audit/proof.ts';
+import type { Pruner } from '../audit/pruner.ts';
 import { toBase64 } from '../base64.ts';
+import { callerOf } from './caller.ts';
+import { NO_STORE } from './no-store.ts';
 import type * as schemas from './schemas.ts';
 
 export interface AuditRoutesInit {
@@ -13,6 +16,7 @@ export interface AuditRoutesInit {
   readonly vkeys: readonly string[];
   /** Whether the log is readable without a capability. */
   readonly isPublic: boolean;
+  readonly pruner: Pruner;
 }
 
 const IMMUTABLE = { 'Cache-Control': 'public, max-age=31536000, immutable' } as const;
@@ -31,6 +35,19 @@ export function readCheckpoint(init: AuditRoutesInit): RouteAnswer {
 export function readLogKeys(init: AuditRoutesInit): RouteAnswer {
   const { origin, vkeys } = init;
   return json(200, { origin, vkeys }, freshOf(init));
+}
+
+export function readMark(init: AuditRoutesInit): RouteAnswer {
+  const { mark } = opened(init.log);
+  if (mark === undefined) throw new RonError('not_found', 'no entries were removed from the log');
+  return text(200, 'application/json', encodeMark(mark).toString(), freshOf(init));
+}
+
+export async function pruneLog(
+  { pruner }: AuditRoutesInit,
+  context: RouteContext<typeof schemas.PRUNE>,
+): Promise<RouteAnswer> {
+  return json(200, await pruner.prune(context.body.before, callerOf(context)), NO_STORE);
 }
 
 export async function readTile(

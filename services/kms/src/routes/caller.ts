@@ -6,22 +6,15 @@ import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { tenantOf } from '../keys/kid.ts';
 
 const NAME = /^[\w.:-]{1,128}$/;
-/** Issuing capabilities that an entry names; a longer chain is cut at its beginning. */
-const CHAIN_MAX = 16;
 const NO_CHAIN: readonly string[] = [];
 
 export function callerOf({ grant, deadline }: Pick<RouteContext, 'grant' | 'deadline'>): Caller {
-  const chain = chainOf(grant);
-  return { actor: nameOr(grant?.capability_id), subject: nameOr(grant?.subject), chain, deadline };
+  const { capability_id, subject, chain = NO_CHAIN } = grant ?? {};
+  return { actor: nameOr(capability_id), subject: nameOr(subject), chain, deadline };
 }
 
 /** Text that is not a name does not belong in the log. */
 const nameOr = (name: string | undefined): string => (name !== undefined && NAME.test(name) ? name : 'unknown');
-
-function chainOf(grant: RouteContext['grant']): readonly string[] {
-  const { chain = NO_CHAIN } = (grant ?? {}) as { readonly chain?: readonly string[] };
-  return chain.length === 0 ? NO_CHAIN : chain.slice(-CHAIN_MAX).map(nameOr);
-}
 
 type Facts = Parameters<RouteContext['actsOn']>[0];
 

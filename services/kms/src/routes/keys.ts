@@ -1,5 +1,4 @@
 /** Handlers for the life of a key. They return public parts only; no handler returns a private key. */
-import { AUDIENCE_TENANT } from '@ron/auth';
 import type { Alg, Backend, PublicPart } from '@ron/custody';
 import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { RonError, sched } from '@ron/kernel';
@@ -56,17 +55,19 @@ export function listKeys(
   requireUnreserved({ tenant: query.tenant });
   const limit = Number(query.limit ?? LIST_DEFAULT);
   const after = query.after === undefined ? '' : nameOf(query.after);
-  const found = registry.index
-    .sorted()
-    .filter(
-      ({ tenant, name }) =>
-        (query.tenant === undefined || tenant === query.tenant) && name > after && name.startsWith(query.prefix ?? ''),
-    )
-    .filter(({ tenant }) => tenant !== AUDIENCE_TENANT);
+  const found = registry.page({ prefix: prefixOf(query), after, limit: limit + 1 });
   const page = found.slice(0, limit);
   const next = found.length > limit ? page.at(-1)?.name : undefined;
   const keys = page.map((record) => keyView(record, headOf(record), backend));
   return json(200, { keys, ...(next === undefined ? {} : { next }) }, NO_STORE);
+}
+
+/** Both a tenant and a prefix may be given: the keys in both are listed. */
+function prefixOf({ tenant, prefix = '' }: { readonly tenant?: string; readonly prefix?: string }): string {
+  const below = tenant === undefined ? '' : `${tenant}/`;
+  if (prefix.startsWith(below)) return prefix;
+  if (below.startsWith(prefix)) return below;
+  throw new RonError('validation', 'prefix names keys of another tenant');
 }
 
 export function readKey(

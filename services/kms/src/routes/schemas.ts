@@ -271,6 +271,17 @@ export const LOG_KEYS = {
   response: { 200: Type.Object({ origin: Type.String(), vkeys: Type.Array(Type.String()) }, strict) },
 } as const;
 
+export const PRUNED = {
+  response: { 200: Type.Object({ before: Type.Integer(), entry: Type.Integer() }, strict) },
+} as const;
+
+export const PRUNE = {
+  body: Type.Object({ before: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }) }, strict),
+  response: {
+    200: Type.Object({ before: Type.Integer(), freed_bytes: Type.Integer(), log_bytes: Type.Integer() }, strict),
+  },
+} as const;
+
 export const TILE = { params: Type.Object({ '*': Type.String({ maxLength: 128 }) }, strict) } as const;
 
 export const PROOF = {

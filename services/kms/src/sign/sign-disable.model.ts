@@ -9,8 +9,10 @@ import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
 import { isRonError } from '@ron/kernel';
 import type { KeyLifecycle } from '../keys/key-lifecycle.ts';
-import type { KeyRegistry, KeyDocumentStore } from '../keys/key-registry.ts';
-import type { KeyDocument } from '../keys/key-record.ts';
+import type { KeyRegistry } from '../keys/key-registry.ts';
+import type { KeyRecord, KeyVersion } from '../keys/key-record.ts';
+import { ModelStore } from '../keys/model-store.ts';
+import { KEYS, VERSIONS } from '../vault/tables.ts';
 import type { Signer } from './signer.ts';
 
 /** The classes under test; the mutation tests replace one of them. */
@@ -28,36 +30,23 @@ export interface SignDisableInit {
 const NAME = 'acme/docs/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
 const NEVER = new AbortController().signal;
 
-const START: KeyDocument = {
-  format: 1,
-  keys: [
-    {
-      name: NAME,
-      tenant: 'acme',
-      purpose: 'docs',
-      alg: 'ed25519',
-      verify_mode: 'or',
-      min_version: 1,
-      imported: false,
-      versions: [{ version: 1, handle: 'key 1', public: [], created_ms: 0 }],
-    },
-  ],
+const START: KeyRecord = {
+  name: NAME,
+  tenant: 'acme',
+  purpose: 'docs',
+  alg: 'ed25519',
+  verify_mode: 'or',
+  min_version: 1,
+  imported: false,
+  versions: [{ version: 1, handle: 'key 1', public: [], created_ms: 0 }],
 };
 
 export function signAgainstDisable(parts: Parts, init: SignDisableInit): Build {
   return (world) => {
-    let durable = START;
-    const store: KeyDocumentStore = {
-      value: START,
-      version: 1,
-      replace: async (next) => {
-        await world.io('disk');
-        durable = next;
-      },
-    };
+    const store = new ModelStore(world, START);
     const registry = new parts.KeyRegistry({ store, keys_max: 10 });
     const destroy = async (): Promise<void> => {
-      assert.equal(durable.keys[0]!.deleted, true, 'destroyed before the deletion was on disk');
+      assert.equal(store.durable<KeyRecord>(KEYS, NAME).deleted, true, 'destroyed before the deletion was on disk');
       await world.io('destroy');
     };
     const lifecycle = new parts.KeyLifecycle(registry, { destroy }, () => 0);
@@ -85,9 +74,10 @@ export function signAgainstDisable(parts: Parts, init: SignDisableInit): Build {
     }
     return {
       final: () => {
-        const [key] = durable.keys;
-        assert.equal(key!.disabled ?? key!.deleted, true);
-        assert.equal(key!.versions[0]!.handle, init.withdrawal === 'delete' ? undefined : 'key 1');
+        const { disabled, deleted } = store.durable<KeyRecord>(KEYS, NAME);
+        assert.equal(disabled ?? deleted, true);
+        const version = store.durable<KeyVersion>(VERSIONS, `${NAME}#000001`);
+        assert.equal(version.handle, init.withdrawal === 'delete' ? undefined : 'key 1');
       },
     };
   };

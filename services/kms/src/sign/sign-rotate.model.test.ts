@@ -30,8 +30,8 @@ const MUTANTS = [
     bug: 'a version signs before it is on disk',
     part: 'KeyRegistry',
     module: import.meta.resolve('../keys/key-registry.ts'),
-    find: 'await this.#store.replace(next.document, NEVER);\n      this.#index.swap(next);',
-    replace: 'this.#index.swap(next);\n      await this.#store.replace(next.document, NEVER);',
+    find: 'draft.onCommitted(() => this.#publish(record));',
+    replace: 'this.#publish(record);',
     caught: /is not on disk/,
   },
   {

@@ -9,8 +9,10 @@ import assert from 'node:assert/strict';
 import type { Build, World } from '@ron/explorer';
 import type { Backend } from '@ron/custody';
 import { isRonError } from '@ron/kernel';
-import type { KeyRegistry, KeyDocumentStore } from '../keys/key-registry.ts';
-import { headOf, type KeyDocument } from '../keys/key-record.ts';
+import type { KeyRegistry } from '../keys/key-registry.ts';
+import { KEYS } from '../vault/tables.ts';
+import { ModelStore } from '../keys/model-store.ts';
+import { headOf, type KeyRecord } from '../keys/key-record.ts';
 import type { KeyOperations } from '../keys/key-operations.ts';
 import type { SignBatch, Signed, Signer } from './signer.ts';
 
@@ -30,33 +32,20 @@ export interface SignRotateInit {
 const NAME = 'acme/docs/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
 const NEVER = new AbortController().signal;
 
-const START: KeyDocument = {
-  format: 1,
-  keys: [
-    {
-      name: NAME,
-      tenant: 'acme',
-      purpose: 'docs',
-      alg: 'ed25519',
-      verify_mode: 'or',
-      min_version: 1,
-      imported: false,
-      versions: [{ version: 1, handle: 'key 1', public: [], created_ms: 0 }],
-    },
-  ],
+const START: KeyRecord = {
+  name: NAME,
+  tenant: 'acme',
+  purpose: 'docs',
+  alg: 'ed25519',
+  verify_mode: 'or',
+  min_version: 1,
+  imported: false,
+  versions: [{ version: 1, handle: 'key 1', public: [], created_ms: 0 }],
 };
 
 export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
   return (world) => {
-    let durable = START;
-    const store: KeyDocumentStore = {
-      value: START,
-      version: 1,
-      replace: async (next) => {
-        await world.io('disk');
-        durable = next;
-      },
-    };
+    const store = new ModelStore(world, START);
     const registry = new parts.KeyRegistry({ store, keys_max: 10 });
     const operations = new parts.KeyOperations(registry, modelBackend(world));
     const signer = new parts.Signer(registry);
@@ -75,7 +64,11 @@ export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
       world.task(`signer ${at}`, async () => {
         const kid = which === 'any version' ? NAME : `${NAME}#v1`;
         try {
-          assertValid(await signer.sign({ kid, payload_b3: '0' }, batch), acknowledged, durable);
+          assertValid(
+            await signer.sign({ kid, payload_b3: '0' }, batch),
+            acknowledged,
+            store.durable<{ versions: number }>(KEYS, NAME).versions,
+          );
         } catch (error) {
           if (!isRonError(error, 'conflict')) throw error;
           assert.equal(which, 'version 1', 'only a request that names a version is refused after its rotation');
@@ -85,14 +78,14 @@ export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
     return {
       final: () => {
         assert.equal(new Set(versions).size, init.rotators, 'each rotation creates its own version');
-        assert.equal(headOf(durable.keys[0]!).version, 1 + init.rotators);
+        assert.equal(store.durable<{ versions: number }>(KEYS, NAME).versions, 1 + init.rotators);
       },
     };
   };
 }
 
 /** The version is not retired, its kid belongs to its key, and it is on disk. */
-function assertValid(signed: Signed, acknowledged: number, durable: KeyDocument): void {
+function assertValid(signed: Signed, acknowledged: number, durable: number): void {
   const { version, handle } = signed.found.version;
   const late = `version ${version} signed after the rotation to ${acknowledged} was acknowledged`;
   assert.ok(version >= acknowledged, late);
@@ -100,7 +93,7 @@ function assertValid(signed: Signed, acknowledged: number, durable: KeyDocument)
   assert.equal(signed.kid, `${NAME}#v${version}`);
   const signature = Buffer.from(signed.signatures[0]!.signature).toString();
   assert.equal(signature, handle, 'the kid belongs to another key');
-  assert.ok(headOf(durable.keys[0]!).version >= version, `version ${version} signed and is not on disk`);
+  assert.ok(durable >= version, `version ${version} signed and is not on disk`);
 }
 
 function modelBackend(world: World): Backend {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Deadline, FairQueue, type BatchQueue, type Piece } from '@ron/kernel';
 import type { Auditor } from '../audit/auditor.ts';
-import { KeyIndex } from '../keys/key-index.ts';
+import { indexOf } from '../keys/testing.ts';
 import type { KeyRecord } from '../keys/key-record.ts';
 import { SigningService, type SignItem } from './signing-service.ts';
 import { Signer, type SignBatch } from './signer.ts';
@@ -33,7 +33,7 @@ async function costsOf(items: readonly SignItem[]): Promise<number[]> {
     submitAll: (_tenant, pieces) => Promise.all(pieces.map(({ cost_us, work }) => submit(cost_us, work))),
   };
   const auditor = { begin: () => undefined, recordSuccess: () => Promise.resolve(1) } as unknown as Auditor;
-  const signer = new Signer({ index: KeyIndex.of({ format: 1, keys: [KEY] }) });
+  const signer = new Signer({ index: indexOf(KEY) });
   const ledger = { once: () => Promise.reject(new Error('there is no op_id')) };
   const signing = new SigningService({ queue, signer, ledger, auditor, requireReady: () => undefined });
   using deadline = Deadline.after('sign', 60_000);

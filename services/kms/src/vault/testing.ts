@@ -1,27 +1,101 @@
-/** A vault on an in-memory disk, and operations on it, for tests. */
+/** A vault on a disk and a store in memory, and operations on it, for tests. */
 import { loadConfig } from '@ron/config';
+import { MemoryStore, type Change, type StoreImage } from '@ron/custody/store';
 import { NEVER, sched } from '@ron/kernel';
-import type { FileSystem } from '@ron/log';
+import { CrashFileSystem } from '@ron/log/testing';
 import { schema } from '../config.ts';
 import { openVault, type Vault } from './vault.ts';
 
 export const DATA = '/data';
-const KEK = '00'.repeat(32);
+const STORE_BYTES = 1 << 26;
 
-export function openOn(fs: FileSystem): Promise<Vault> {
-  const config = loadConfig({ schema, flags: [`--data_dir=${DATA}`] });
-  return openVault({ config, env: { RON_KEK: KEK }, fs, signal: NEVER, warn: () => undefined });
+/** The files of the log and the store at one moment. */
+export interface Image {
+  readonly files: ReadonlyMap<string, Uint8Array>;
+  readonly store: StoreImage;
+}
+
+/** A state of the store, and the number of disk operations after which it was there. */
+interface Written {
+  readonly at: number;
+  readonly image: StoreImage;
+}
+
+/** A store in memory that knows its state at each moment of a disk. */
+class TestStore extends MemoryStore {
+  readonly #now: () => number;
+  readonly written: Written[];
+
+  constructor(image: StoreImage, now: () => number) {
+    super(STORE_BYTES, image);
+    this.#now = now;
+    this.written = [{ at: 0, image }];
+  }
+
+  seal = (_context: string, plaintext: Uint8Array): Uint8Array => plaintext.slice();
+  unseal = (_context: string, sealed: Uint8Array): Uint8Array => sealed.slice();
+
+  protected override async write(changes: readonly Change[]): Promise<void> {
+    // Other work may come between the call and the moment at which the changes are on the disk, and again after it.
+    await sched.pause('test.store');
+    await super.write(changes);
+    this.written.push({ at: this.#now(), image: this.image() });
+    await sched.pause('test.store');
+  }
+}
+
+/** A disk and a store that can be copied and cut at any moment. */
+export class Machine {
+  readonly disk: CrashFileSystem;
+  #store: TestStore;
+
+  constructor(image: Image = { files: new Map(), store: new Map() }) {
+    this.disk = new CrashFileSystem(image.files);
+    this.#store = new TestStore(image.store, () => this.disk.operations);
+  }
+
+  async open(): Promise<Vault> {
+    const { written } = this.#store;
+    this.#store = new TestStore(written.at(-1)!.image, () => this.disk.operations);
+    this.#store.written.splice(0, 1, ...written);
+    const config = loadConfig({ schema, flags: [`--data_dir=${DATA}`] });
+    const init = { config, env: {}, fs: this.disk, store: this.#store, signal: NEVER, warn: () => undefined };
+    return await openVault(init);
+  }
+
+  get image(): Image {
+    return { files: this.disk.files(), store: this.#store.written.at(-1)!.image };
+  }
+
+  /** How often the store was written. */
+  get writes(): number {
+    return this.#store.written.length;
+  }
+
+  /** The states that a power cut after so many disk operations may leave. */
+  *imagesAt(point: number, images_max: number, random: () => number): Iterable<Image> {
+    const stores = this.#store.written.filter(({ at }, index, all) => {
+      const next = all[index + 1];
+      return at <= point && (next === undefined || next.at >= point);
+    });
+    for (const files of this.disk.imagesAt(point, images_max, random)) {
+      for (const { image } of stores) yield { files, store: image };
+    }
+  }
 }
 
 /** Creates a key in the backend and the registry. Returns its name and its handle. */
-export async function makeKey(vault: Vault, id: string): Promise<{ name: string; handle: string }> {
-  const name = `acme/docs/aes-256-gcm/${id}`;
+export async function makeKey(vault: Vault, number: number): Promise<{ name: string; handle: string }> {
+  const name = nameOf(number);
   const { key: handle } = await vault.backend.create('aes-256-gcm', name, NEVER);
   const version = { version: 1, handle, public: [], created_ms: sched.wall_ms() };
   const record = { name, tenant: 'acme', purpose: 'docs', alg: 'aes-256-gcm', verify_mode: 'and' } as const;
   await vault.registry.change(() => ({ ...record, min_version: 1, imported: false, versions: [version] }), NEVER);
   return { name, handle };
 }
+
+export const nameOf = (number: number): string =>
+  `acme/docs/aes-256-gcm/0b0c3f0e-1f5e-4c57-9c32-${String(number).padStart(12, '0')}`;
 
 export async function log(vault: Vault, count = 1): Promise<void> {
   const entries = Array.from({ length: count }, (_, at) =>
@@ -39,12 +113,12 @@ export async function doOnce(vault: Vault, op_id: string, answer: string): Promi
 }
 
 /** Uses every part of the vault, up to a published checkpoint. */
-export async function use(vault: Vault, id: string): Promise<void> {
+export async function use(vault: Vault, number: number): Promise<void> {
   await log(vault, 3);
   await sign(vault);
-  const { handle } = await makeKey(vault, id);
+  const { handle } = await makeKey(vault, number);
   await vault.backend.wrap(handle, new Uint8Array(16), new Uint8Array(0), NEVER);
-  await doOnce(vault, id, id);
+  await doOnce(vault, `op ${number}`, `op ${number}`);
   await log(vault, 2);
   await sign(vault);
 }

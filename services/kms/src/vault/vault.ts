@@ -1,20 +1,19 @@
 /**
  * All state of kms, opened and checked for consistency.
  *
- *     <data_dir>/kek        the key that encrypts the rest, mode 0600, unless it comes from elsewhere
- *     <data_dir>/anchor     encrypted: records about all other parts, see vault/anchor.ts
- *     <data_dir>/custody    encrypted: private keys (backend `file`), and those that sign the audit log
- *     <data_dir>/index      encrypted: names, versions and public keys
+ *     <data_dir>/kek        the key that encrypts the store, mode 0600, unless it comes from elsewhere
+ *     <data_dir>/vault/     the store: keys, versions, operations, the anchor (vault/tables.ts); records are encrypted
  *     <data_dir>/audit/     the audit log, public, with its verification keys in `vkeys`
- *     <data_dir>/ops/       operations by id; `head`, encrypted: the last checkpoint
  *
- * Contract: every start detects a part that was rolled back or is missing. Then the vault still opens if it can, `problem`
- * states why nothing may be signed, and nothing is written, so that the evidence is preserved. The state after a crash is
- * not a problem. One process at a time may open it.
+ * Contract: every start detects that the store or the log was rolled back, or that one of them is missing. Then the vault
+ * opens if the store does, `problem` states why nothing may be signed, and nothing is written to the log, so that the
+ * evidence is preserved. The state after a crash is not a problem. One process at a time may open it. Files of the earlier
+ * format are converted first (vault/upgrade/).
  */
 import { join } from 'node:path';
-import type { Backend } from '@ron/custody';
-import { NEVER, isRonError, RonError, sched } from '@ron/kernel';
+import { FileBackend, MemoryBackend, type Backend, type Unlock } from '@ron/custody';
+import { documentOf, LmdbStore, MemoryStore, type Document, type RecordStore } from '@ron/custody/store';
+import { isRonError, RonError, sched } from '@ron/kernel';
 import { readWhole, realFileSystem, writeWhole, type FileSystem } from '@ron/log';
 import {
   inspectLog,
@@ -23,7 +22,6 @@ import {
   TransparencyLog,
   type CheckpointRecorder,
   type InspectedLog,
-  type KnownCheckpoint,
   type NoteSigner,
   type TransparencyLogInit,
 } from '@ron/tlog';
@@ -31,12 +29,15 @@ import { MemoryDisk } from '../audit/memory-disk.ts';
 import { openBackend } from '../backend/open-backend.ts';
 import type { KmsConfig } from '../config.ts';
 import { KeyRegistry } from '../keys/key-registry.ts';
-import type { OpLedger } from '../ops/op-ledger.ts';
+import { OpLedger } from '../ops/op-ledger.ts';
 import { openUnlock } from '../unlock.ts';
-import { checkpointOf, headOf, type Anchor, type LogHead, type Store } from './anchor.ts';
-import { FreezableDisk } from './freezable-disk.ts';
-import { notedBy, openKeys, openOps, partsIn, versionOf, type Keys, type Opening } from './parts.ts';
-import { problemsOf, type Heads } from './soundness.ts';
+import { ANCHOR_KEY, ANCHORS, checkpointOf, headOf, type Anchor } from './anchor.ts';
+import { problemsOf } from './soundness.ts';
+import { TABLES } from './tables.ts';
+import { upgradeIfOld } from './upgrade/upgrade.ts';
+
+/** The store, and the sealing of private keys in it. */
+export type VaultStore = RecordStore & Pick<LmdbStore, 'seal' | 'unseal'>;
 
 export interface VaultInit {
   readonly config: KmsConfig;
@@ -44,12 +45,15 @@ export interface VaultInit {
   /** Replaces the configured backend. The keys of the log stay in the file backend. */
   readonly backend?: Backend | undefined;
   readonly fs?: FileSystem | undefined;
+  /** Replaces the store on disk. */
+  readonly store?: VaultStore | undefined;
   readonly signal: AbortSignal;
   readonly warn: (what: string) => void;
 }
 
 export interface Vault extends AsyncDisposable {
   readonly dir: string | undefined;
+  readonly store: RecordStore;
   readonly backend: Backend;
   readonly registry: KeyRegistry;
   readonly ledger: OpLedger;
@@ -57,7 +61,7 @@ export interface Vault extends AsyncDisposable {
   readonly log: TransparencyLog | undefined;
   readonly origin: string;
   readonly vkeys: readonly string[];
-  /** Why nothing may be signed: some part was rolled back. */
+  /** Why nothing may be signed: the store or the log was rolled back. */
   readonly problem: string | undefined;
   /** Records checkpoints and the state that belongs to them. */
   readonly recorder: CheckpointRecorder;
@@ -67,13 +71,13 @@ export interface Vault extends AsyncDisposable {
   begin(signal: AbortSignal): Promise<void>;
   /** Records a clean shutdown: every operation is in the log, and none will follow. */
   end(signal: AbortSignal): Promise<void>;
-  /** Stops all writes, so that the state is preserved for an investigation. */
+  /** Declares that the vault is not sound. The first problem stays. */
   freeze(problem: string): void;
   close(): Promise<void>;
 }
 
 const VKEYS_BYTES_MAX = 64 * 1024;
-const NO_LOG: InspectedLog = { size: 0, checkpoint: undefined };
+const STORE_DIR = 'vault';
 
 export async function openVault(init: VaultInit): Promise<Vault> {
   const opened: AsyncDisposable[] = [];
@@ -87,141 +91,147 @@ export async function openVault(init: VaultInit): Promise<Vault> {
 
 async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vault> {
   const { config, signal } = init;
-  const opening = await prepare(init, opened);
-  const { disk, there } = opening;
-  const keys = await openKeys(opening, config.audit.origin);
-  const { anchor, custody, index } = keys;
-  const signers = anchor === undefined ? [] : await signersOf(custody, anchor, opening.problems, signal);
-  const ops = await openOps(opening, anchor, config.kms.ops_max);
-  const heads = { index: index.value.log_head, custody: notedBy(custody), 'ops/head': ops.head?.value };
+  const dir = dirOf(config);
+  const fs = dir === undefined ? new MemoryDisk(config.amnesia.bytes_max) : (init.fs ?? realFileSystem);
+  const hasLog = await hasEntries(fs, join(dir ?? '/', 'audit'));
+  const { store, custody } = await openStore(init, dir, fs, hasLog);
+  opened.push(store, custody);
+  const anchors = documentOf(store, ANCHORS, ANCHOR_KEY);
+  if (anchors.value === undefined) {
+    if (hasLog) throw missing(join(dir ?? '/', STORE_DIR));
+    await anchors.replace(await newAnchor(custody, config.audit.origin, signal), signal);
+  }
+  const anchor = anchors.value!;
+  const signers = await signersOf(custody, anchor, signal);
   const logInit: TransparencyLogInit = {
-    dir: opening.at('audit'),
-    origin: anchor?.origin ?? '',
+    dir: join(dir ?? '/', 'audit'),
+    origin: anchor.origin,
     signers,
-    known: knownOf(anchor, heads),
-    fs: disk,
+    known: anchor.checkpoint === undefined ? [] : [{ ...checkpointOf(anchor.checkpoint), by: STORE_DIR }],
+    fs,
     signal,
   };
-  if (anchor !== undefined && there.size > 0) {
-    const found = there.has('audit') ? await inspected(logInit, opening.problems) : NO_LOG;
-    opening.problems.push(...problemsOf({ anchor, heads, log: found, ops_problem: ops.problem }));
-  }
-  const problem = opening.problems.length === 0 ? undefined : opening.problems.join('; ');
-  const freeze = (why: string): void => disk.freeze(() => notSound(why));
-  if (problem === undefined) await disk.thaw();
-  else freeze(problem);
-  const log = problem === undefined ? opening.adopt(await TransparencyLog.open(logInit)) : undefined;
+  const problems = await problemsIn(anchor, logInit, hasLog);
+  let problem = problems.length === 0 ? undefined : problems.join('; ');
+  const log = problem === undefined ? await TransparencyLog.open(logInit) : undefined;
   const vkeys = signers.map((signer) => signer.vkey);
-  if (log !== undefined) await writeVkeys(disk, logInit.dir, vkeys, init.warn);
-  const opsHead = ops.head ?? (problem === undefined ? await ops.openHead() : undefined);
-  // If the real ledger cannot be opened, requests are refused before they reach this one.
-  const ledger = ops.ledger ?? (await ops.openLedger(problem === undefined ? disk : new MemoryDisk(0)));
-
+  if (log !== undefined) {
+    opened.push(log);
+    await writeVkeys(fs, logInit.dir, vkeys, init.warn);
+  }
   const backend = init.backend ?? (await openBackend({ config, env: init.env, file: custody, signal }));
   if (backend !== custody) opened.push(backend);
-  const registry = opening.adopt(new KeyRegistry({ store: keys.store, keys_max: config.kms.keys_max }));
   const close = async (): Promise<void> => {
     for (const each of opened.splice(0).toReversed()) await each[Symbol.asyncDispose]();
   };
   return {
-    dir: dirOf(config),
+    dir,
+    store,
     backend,
-    registry,
-    ledger,
+    registry: new KeyRegistry({ store, keys_max: config.kms.keys_max }),
+    ledger: new OpLedger({ store, entries_max: config.kms.ops_max }),
     log,
-    origin: anchor?.origin ?? 'unknown',
+    origin: anchor.origin,
     vkeys,
-    problem,
-    interrupted_ms: log !== undefined && log.size > 0 && anchor!.is_closed !== true ? anchor!.time_ms : undefined,
-    ...recorderOf({ keys, opsHead, ledger, log }),
-    freeze,
+    get problem() {
+      return problem;
+    },
+    interrupted_ms: log !== undefined && log.size > 0 && anchor.is_closed !== true ? anchor.time_ms : undefined,
+    ...recorderOf(anchors, () => log),
+    freeze: (why) => (problem ??= why),
     close,
     [Symbol.asyncDispose]: close,
   };
 }
 
-/** Freezes an existing vault: nothing is written before all parts are known to be consistent. */
-async function prepare({ config, env, fs, warn, signal }: VaultInit, opened: AsyncDisposable[]): Promise<Opening> {
-  const dir = dirOf(config);
-  const disk = new FreezableDisk(dir === undefined ? new MemoryDisk(config.amnesia.bytes_max) : (fs ?? realFileSystem));
-  const there = dir === undefined ? new Set<string>() : await partsIn(disk, dir);
-  if (there.size > 0) disk.freeze(missingPart);
-  return {
-    disk,
-    unlock: dir === undefined ? undefined : await openUnlock({ config, dir, env, fs: disk, warn }),
-    there,
-    signal,
-    at: (name) => join(dir ?? '/', name),
-    problems: [],
-    adopt: (part) => {
-      opened.push({ [Symbol.asyncDispose]: () => part.close() });
-      return part;
-    },
-  };
+async function openStore(
+  init: VaultInit,
+  dir: string | undefined,
+  fs: FileSystem,
+  hasLog: boolean,
+): Promise<{ store: RecordStore; custody: Backend }> {
+  const { config, env, warn, signal } = init;
+  if (init.store !== undefined) return { store: init.store, custody: new FileBackend({ store: init.store }) };
+  if (dir === undefined) {
+    return { store: new MemoryStore(config.amnesia.bytes_max), custody: new MemoryBackend() };
+  }
+  const unlock = await openUnlock({ config, dir, env, fs, warn });
+  await upgradeIfOld({ dir, fs, unlock, warn, signal });
+  // Without this check a missing store would be created again, and the log would look foreign.
+  if (hasLog && !(await fs.list(dir)).includes(STORE_DIR)) throw missing(join(dir, STORE_DIR));
+  const store = await openVaultStore(join(dir, STORE_DIR), unlock, signal);
+  return { store, custody: new FileBackend({ store }) };
+}
+
+/** Opens the store in a directory, for kms and for the commands that change its key. */
+export function openVaultStore(dir: string, unlock: Unlock, signal: AbortSignal): Promise<LmdbStore> {
+  return LmdbStore.open({ dir, tables: TABLES, unlock, signal });
 }
 
 /** Undefined in amnesia mode. */
 const dirOf = ({ amnesia, data_dir }: KmsConfig): string | undefined => (amnesia.enabled ? undefined : data_dir!);
 
-interface RecorderInit {
-  readonly keys: Keys;
-  readonly opsHead: Store<LogHead | undefined> | undefined;
-  readonly ledger: OpLedger;
-  readonly log: TransparencyLog | undefined;
+/** Whether the directory holds a log: entries or a checkpoint. */
+async function hasEntries(fs: FileSystem, dir: string): Promise<boolean> {
+  try {
+    return (await fs.list(dir)).some((name) => name === 'entries' || name === 'checkpoint');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+    throw error;
+  }
 }
 
-/** Records checkpoints and shutdowns in the anchor. Not used while the vault is not sound. */
-function recorderOf({ keys, opsHead, ledger, log }: RecorderInit): Pick<Vault, 'recorder' | 'begin' | 'end'> {
-  const { anchors, index, custody } = keys;
-  const anchored = (): Anchor => anchors!.value!;
+async function newAnchor(custody: Backend, origin: string | undefined, signal: AbortSignal): Promise<Anchor> {
+  const ed25519 = await custody.create('ed25519', 'audit log', signal);
+  const ml_dsa_44 = await custody.create('ml-dsa-44', 'audit log', signal);
+  return {
+    origin: origin ?? `ron.local/kms/${Buffer.from(sched.randomBytes(6)).toString('hex')}`,
+    log_keys: { ed25519: ed25519.key, ml_dsa_44: ml_dsa_44.key },
+    published: 0,
+    time_ms: sched.wall_ms(),
+  };
+}
+
+/** Records checkpoints and shutdowns in the store. Not used while the vault is not sound. */
+function recorderOf(
+  anchors: Document<Anchor>,
+  log: () => TransparencyLog | undefined,
+): Pick<Vault, 'recorder' | 'begin' | 'end'> {
+  /** The size that is known to be published, even if a crash comes now. */
+  const published = (): number => log()?.checkpoint?.size ?? 0;
   return {
     recorder: {
       async beforePublish(checkpoint, until) {
-        const versions = { index_version: index.version, custody_version: versionOf(custody) };
-        // The size that is known to be in every place, even if a crash comes now.
-        const published = Math.min(log?.checkpoint?.size ?? 0, opsHead!.value?.size ?? 0);
-        const { is_closed: _, ...rest } = anchored();
-        const state = { checkpoint: headOf(checkpoint), published, ...versions, ops: ledger.extent };
-        await anchors!.replace({ ...rest, ...state, time_ms: sched.wall_ms() }, until);
-      },
-      async duringPublish(checkpoint) {
-        // Not cancellable: the checkpoint is already being published.
-        await opsHead!.replace(headOf(checkpoint), NEVER);
-        await ledger.prune(anchored().ops!);
+        const { is_closed: _, ...rest } = anchors.value!;
+        const state = { checkpoint: headOf(checkpoint), published: published(), time_ms: sched.wall_ms() };
+        await anchors.replace({ ...rest, ...state }, until);
       },
     },
     async begin(until) {
-      const { is_closed, ...rest } = anchored();
-      if (is_closed !== undefined) await anchors!.replace(rest, until);
+      const { is_closed, ...rest } = anchors.value!;
+      if (is_closed !== undefined) await anchors.replace(rest, until);
     },
     async end(until) {
-      await anchors!.replace({ ...anchored(), time_ms: sched.wall_ms(), is_closed: true }, until);
+      const state = { published: published(), time_ms: sched.wall_ms(), is_closed: true } as const;
+      await anchors.replace({ ...anchors.value!, ...state }, until);
     },
   };
 }
 
-async function inspected(init: TransparencyLogInit, problems: string[]): Promise<InspectedLog | undefined> {
+async function problemsIn(anchor: Anchor, init: TransparencyLogInit, hasLog: boolean): Promise<string[]> {
+  const { size = 0 } = anchor.checkpoint ?? {};
+  if (!hasLog) return size === 0 ? [] : [`audit is missing: vault records ${size} signed entries; restore it`];
+  let found: InspectedLog;
   try {
-    return await inspectLog(init);
+    found = await inspectLog(init);
   } catch (error) {
     if (!isRonError(error, 'audit_integrity')) throw error;
-    problems.push(error.message);
-    return undefined;
+    return [error.message];
   }
+  return problemsOf(anchor, found);
 }
 
-function knownOf(anchor: Anchor | undefined, heads: Heads): KnownCheckpoint[] {
-  const remembered = Object.entries({ anchor: anchor?.checkpoint, ...heads });
-  const ours = remembered.filter(([, head]) => head?.origin === anchor?.origin);
-  return ours.flatMap(([by, head]) => (head === undefined ? [] : [{ ...checkpointOf(head), by }]));
-}
-
-async function signersOf(
-  custody: Backend,
-  { origin, log_keys }: Anchor,
-  problems: string[],
-  signal: AbortSignal,
-): Promise<NoteSigner[]> {
+async function signersOf(custody: Backend, { origin, log_keys }: Anchor, signal: AbortSignal): Promise<NoteSigner[]> {
   const make = async (type: NoteSigner['type'], key: string, alg: 'ed25519' | 'ml-dsa-44'): Promise<NoteSigner> => {
     const handle = await custody.open(key, alg, signal);
     const spki = Buffer.from(handle.public[0]!.pubkey_b64, 'base64');
@@ -229,16 +239,10 @@ async function signersOf(
       (await custody.sign(key, message, at))[0]!.signature;
     return noteSigner({ name: origin, type, spki, sign });
   };
-  try {
-    return [
-      await make(KeyType.ed25519, log_keys.ed25519, 'ed25519'),
-      await make(KeyType.mlDsa44, log_keys.ml_dsa_44, 'ml-dsa-44'),
-    ];
-  } catch (error) {
-    if (!isRonError(error, 'not_found')) throw error;
-    problems.push('custody was rolled back: it lacks the keys that sign the audit log');
-    return [];
-  }
+  return [
+    await make(KeyType.ed25519, log_keys.ed25519, 'ed25519'),
+    await make(KeyType.mlDsa44, log_keys.ml_dsa_44, 'ml-dsa-44'),
+  ];
 }
 
 /** Writes the public keys for auditors. An auditor who does not trust the directory keeps a copy elsewhere. */
@@ -256,8 +260,8 @@ async function writeVkeys(
   await writeWhole(fs, path, bytes);
 }
 
-function missingPart(path: string): RonError {
-  return new RonError('integrity', `${path.replace(/\.tmp$/, '')} is missing, but other parts exist: restore it`);
+function missing(path: string): RonError {
+  return new RonError('integrity', `${path} is missing or empty, but an audit log exists: restore it`);
 }
 
 export function notSound(problem: string): RonError {

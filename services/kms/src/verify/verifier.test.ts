@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Check } from '@ron/custody';
 import { NEVER } from '@ron/kernel';
-import { KeyIndex } from '../keys/key-index.ts';
+import { indexOf } from '../keys/testing.ts';
 import type { KeyRecord } from '../keys/key-record.ts';
 import { checkSemaphore, Freshness, Verifier } from './verifier.ts';
 
@@ -25,7 +25,7 @@ function setUp() {
   const begun: { bytes: number; end: () => void }[] = [];
   const limit = checkSemaphore(512);
   const verifier = new Verifier({
-    index: () => KeyIndex.of({ format: 1, keys: ['flood', 'zoo'].map(keyOf) }),
+    index: () => indexOf(...['flood', 'zoo'].map(keyOf)),
     freshness: new Freshness(() => 1000),
     threads: {
       verify: (checks: readonly Check[]) => {
