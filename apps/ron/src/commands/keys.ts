@@ -1,4 +1,4 @@
-/** `ron keys`: manages keys, whose private parts never leave kms, and the secret that seals them. */
+/** `ron keys`: manages keys, whose private parts never leave kms. */
 import { writeFile } from 'node:fs/promises';
 import { splitKid, type KeyDeletion, type KeyInfo } from '@ron/proto';
 import { usage } from '../args.ts';
@@ -72,7 +72,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
   rekey: {
     args: '',
     about: 'replaces the key or passphrase that seals the data of kms; the node must be stopped',
-    run: replaceSecret,
+    run: rekey,
   },
 };
 
@@ -110,6 +110,11 @@ export default command({
   },
 });
 
+async function rekey({ values, io, signal }: KeysInvocation): Promise<void> {
+  const { rekey: run } = await import('../rekey/rekey.ts');
+  await run(values, io, signal);
+}
+
 async function create({ values, io, signal }: KeysInvocation): Promise<void> {
   const { tenant = 'default', purpose = 'docs', alg = 'hybrid' } = values;
   const made = await withKms(values, io, signal, (client) => client.createKey({ tenant, purpose, alg }));
@@ -119,11 +124,6 @@ async function create({ values, io, signal }: KeysInvocation): Promise<void> {
 async function rotate({ values, io, signal }: KeysInvocation, [kid]: readonly string[]): Promise<void> {
   const rotated = await withKms(values, io, signal, (client) => client.rotateKey(kid!));
   io.result(rotated.kid, rotated);
-}
-
-async function replaceSecret({ values, io, signal }: KeysInvocation): Promise<void> {
-  const { rekey } = await import('../rekey/rekey.ts');
-  await rekey(values, io, signal);
 }
 
 async function list({ values, io, signal }: KeysInvocation): Promise<void> {
