@@ -53,6 +53,8 @@ export interface VaultInit {
 
 export interface Vault extends AsyncDisposable {
   readonly dir: string | undefined;
+  /** Seals files beside the store; stays the same when the key of the store changes. Undefined if there is none on disk. */
+  readonly unlock: Unlock | undefined;
   readonly store: RecordStore;
   readonly backend: Backend;
   readonly registry: KeyRegistry;
@@ -94,7 +96,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   const dir = dirOf(config);
   const fs = dir === undefined ? new MemoryDisk(config.amnesia.bytes_max) : (init.fs ?? realFileSystem);
   const hasLog = await hasEntries(fs, join(dir ?? '/', 'audit'));
-  const { store, custody } = await openStore(init, dir, fs, hasLog);
+  const { store, custody, unlock } = await openStore(init, dir, fs, hasLog);
   opened.push(store, custody);
   const anchors = documentOf(store, ANCHORS, ANCHOR_KEY);
   if (anchors.value === undefined) {
@@ -126,6 +128,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   };
   return {
     dir,
+    unlock,
     store,
     backend,
     registry: new KeyRegistry({ store, keys_max: config.kms.keys_max }),
@@ -149,7 +152,7 @@ async function openStore(
   dir: string | undefined,
   fs: FileSystem,
   hasLog: boolean,
-): Promise<{ store: RecordStore; custody: Backend }> {
+): Promise<{ store: RecordStore; custody: Backend; unlock?: Unlock }> {
   const { config, env, warn, signal } = init;
   if (init.store !== undefined) return { store: init.store, custody: new FileBackend({ store: init.store }) };
   if (dir === undefined) {
@@ -161,7 +164,7 @@ async function openStore(
   // Without this check a missing store would be created again, and the log would look foreign.
   if (hasLog && !(await fs.list(dir)).includes(STORE_DIR)) throw missing(join(dir, STORE_DIR));
   const store = await open(join(dir, STORE_DIR));
-  return { store, custody: new FileBackend({ store }) };
+  return { store, custody: new FileBackend({ store }), unlock: { kek: store.kekFor('files') } };
 }
 
 /** Opens the store in a directory, for kms and for the commands that change its key. */
