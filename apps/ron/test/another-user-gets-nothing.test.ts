@@ -209,11 +209,11 @@ suite('another user gets nothing', { skip }, () => {
     assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'x' })).code, 0);
     second.process.kill('SIGINT');
     await second.process.ended;
-    await rm(join(dir, 'run/kms.sock'), { force: true });
-    await writeFile(join(dir, 'run/kms.sock'), 'a file');
+    await rm(join(dir, 'run/storage.sock'), { force: true });
+    await writeFile(join(dir, 'run/storage.sock'), 'a file');
     const ended = await ron(t, ['up', '--dir', dir, '--base-port', '0']);
     assert.equal(ended.code, 69);
-    assert.match(ended.stderr, /run\/kms\.sock exists and is not a socket/);
+    assert.match(ended.stderr, /run\/storage\.sock exists and is not a socket/);
   });
 
   test('a directory whose sockets would have too long paths is refused before anything is created', async (t) => {
