@@ -53,8 +53,13 @@ class Squatter {
 }
 
 function asNobody(args: readonly string[]): ChildProcess {
-  const stdio = ['pipe', 'pipe', 'pipe'] as ('pipe' | 'pipe')[];
-  return spawn(process.execPath, [ATTACKER, ...args], { uid: NOBODY, gid: NOBODY, cwd: '/', env: {}, stdio });
+  return spawn(process.execPath, [ATTACKER, ...args], {
+    uid: NOBODY,
+    gid: NOBODY,
+    cwd: '/',
+    env: {},
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
 }
 
 async function intrusion(paths: readonly string[]): Promise<Record<string, string[]>> {
@@ -160,7 +165,7 @@ suite('another user gets nothing', { skip }, () => {
       for (const [path, codes] of Object.entries(await intrusion(paths)))
         assert.ok(
           codes.every((code) => ['EACCES', 'EISDIR', 'ENOTDIR', 'ECONNREFUSED'].includes(code)),
-          `${path}: ${codes}`,
+          `${path}: ${codes.join()}`,
         );
       for (const codes of Object.values(await intrusion(sockets.map((file) => join(dir, file)))))
         assert.equal(codes.at(-1), 'EACCES', 'connect');
