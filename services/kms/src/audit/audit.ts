@@ -102,8 +102,10 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
   });
   const witness = witnessOf(config.value, egress);
   const witnesses = new WitnessClient({ witness, log: () => vault.log, covered, onRolledBack: rollback.report });
+  // While the log is damaged, verifications go on and are counted in a gap; operations with private keys are refused.
+  const readMode = (): ReturnType<typeof mode> => (rollback.problem === undefined ? mode() : 'continue');
   return {
-    auditor: new Auditor({ trail, mode, space, summaries, onNoRoom: () => counters.audit_no_room() }),
+    auditor: new Auditor({ trail, mode: readMode, space, summaries, onNoRoom: () => counters.audit_no_room() }),
     trail,
     checkpointer,
     witnesses,
