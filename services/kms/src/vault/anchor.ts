@@ -1,5 +1,5 @@
 /**
- * The record about the audit log that the store holds: what makes a rollback of one of the two detectable.
+ * The record about the audit log in the store, which makes a rollback of one of the two detectable.
  *
  * A checkpoint is durable in the store before it is published as `audit/checkpoint`. After a crash the public file may
  * therefore lag behind the store, but never behind the published size of the store, and the store never lags behind the
@@ -7,6 +7,7 @@
  */
 import { Table } from '@ron/custody/store';
 import type { Checkpoint, SignedCheckpoint } from '@ron/tlog';
+import type { Acceptance } from './accept.ts';
 import { META } from './tables.ts';
 
 /** The identity, size and root of a log. */
@@ -28,6 +29,10 @@ export interface Anchor {
   readonly time_ms: number;
   /** Set by a clean shutdown, once everything is in the log; removed before any other operation. */
   readonly is_closed?: true;
+  /** How often damage was accepted: the last part of the origin. Absent for the first log. */
+  readonly number?: number;
+  /** Carried out by the next start, see vault/accept.ts. */
+  readonly accepted?: Acceptance;
 }
 
 export const ANCHORS = new Table<Anchor>(META);
