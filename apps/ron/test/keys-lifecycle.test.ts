@@ -26,7 +26,7 @@ test('a key is disabled, deleted in two steps and restored, and a minimum versio
   assert.equal(unconfirmed.code, 64);
   assert.match(
     unconfirmed.stderr,
-    /stops working, and a second call .* destroys all its versions\. Confirm with --yes/,
+    /stops working\. If the waiting .* all its versions are destroyed now .* Confirm with --yes/,
   );
   const begun = await run('keys', 'delete', key, '--yes');
   assert.match(begun.text, /can be deleted from \d{4}-\d\d-\d\dT.*Z: then repeat the command, or cancel with/);
