@@ -8,6 +8,7 @@ const ENVIRONMENT: Readonly<Record<string, string>> = {
   RON_DIR: 'the directory of the node, if `--dir` is not given',
   RON_URL: 'the URL of the service, if `--url` is not given',
   RON_CAPABILITY_FILE: 'the capability file, if `--capability-file` is not given',
+  RON_TRUST: 'the list of trusted keys for `ron verify`, if `--trust` is not given',
   XDG_CACHE_HOME: 'its subdirectory `ron` holds compiled code and the URLs of unfinished uploads; default `~/.cache`',
   ...Object.fromEntries(
     SERVICE_TABLE.map(({ name }) => [
@@ -24,6 +25,8 @@ const FILES: Readonly<Record<string, string>> = {
   keys: 'the root key of a node without kms; mode 0600. Its holder can mint any capability',
   'root.cap':
     'JSON with a capability for each service; mode 0600. Created by the first `ron up`, valid for 90 days, renewed 30 days before it expires',
+  trust:
+    'optional: the keys that `ron verify` trusts, one per line; read only if `--dir` or `RON_DIR` names the directory',
   'node.json': 'process ids and URLs of the running services; other commands read it',
   lock: 'held by the running `ron up`. The operating system releases it after a crash, so it never has to be deleted',
   '<service>/<callee>.cap':

@@ -3,6 +3,7 @@
  *
  *     .ron/keys              the root key of a node without kms, 0600
  *     .ron/root.cap          a capability for every service, 0600
+ *     .ron/trust             optional: the keys that `ron verify` trusts
  *     .ron/lock              held by the running `ron up`
  *     .ron/node.json         process ids and URLs of the running services
  *     .ron/<service>/<callee>.cap  the capability with which it calls another service, 0600; one for each call of the table
@@ -27,6 +28,7 @@ export interface Home {
   readonly dir: string;
   readonly keys: string;
   readonly capability: string;
+  readonly trust: string;
   readonly lock: string;
   readonly state: string;
   /** The directory of the sockets. */
@@ -54,6 +56,7 @@ export function homeAt(dir: string): Home {
     dir,
     keys: join(dir, 'keys'),
     capability: join(dir, 'root.cap'),
+    trust: join(dir, 'trust'),
     lock: join(dir, 'lock'),
     state: join(dir, 'node.json'),
     run: join(dir, 'run'),

@@ -37,7 +37,7 @@ test('a capability is issued, shown, narrowed, used and revoked', async (t) => {
   assert.equal((await put(narrow)).code, 77);
 
   const revoked = await ron(t, ['cap', 'revoke', 'alice', '--dir', dir]);
-  assert.match(revoked.text, /^Revoked alice's capabilities issued before 20.*\n$/, revoked.stderr);
+  assert.match(revoked.text, /^Revoked alice's capabilities issued until now\n$/, revoked.stderr);
   assert.match(await show(), /state +refused: capability was revoked\n/);
   await eventually('storage refuses it', async () => (await put()).code === 77);
   assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'mine' })).code, 0, 'the owner is not affected');
@@ -51,5 +51,5 @@ test('a capability is issued, shown, narrowed, used and revoked', async (t) => {
   assert.equal((await ron(t, ['cap', 'revoke', '--dir', dir])).code, 64);
   assert.equal((await ron(t, ['cap', 'revoke', 'alice', '--all', '--dir', dir])).code, 64);
   const all = await ron(t, ['cap', 'revoke', '--all', '--dir', dir]);
-  assert.match(all.text, /^Revoked all capabilities issued before 20.*\n$/, all.stderr);
+  assert.match(all.text, /^Revoked all capabilities issued until now\n$/, all.stderr);
 });

@@ -7,7 +7,8 @@ import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
-import { MemoryKeySource, mint } from '@ron/auth';
+import { blake3 } from '@napi-rs/blake-hash';
+import { inspectToken, MemoryKeySource, mint, type Capability } from '@ron/auth';
 import { scopesOf, type Service } from '@ron/proto';
 import { CleanUps, ron, temporaryDir, type Ended } from './support.ts';
 
@@ -29,7 +30,8 @@ class Listener {
   /** Answers with a redirect to this URL instead. */
   redirect: string | undefined;
 
-  static async open(cleanUps: CleanUps): Promise<Listener> {
+  /** At a free port, or at a socket. */
+  static async open(cleanUps: CleanUps, path?: string): Promise<Listener> {
     const listener = new Listener();
     const server = createServer((request: IncomingMessage, response) => {
       listener.received += `${request.method} ${request.url}\n${request.rawHeaders.join('\n')}\n`;
@@ -40,13 +42,15 @@ class Listener {
         response.writeHead(401, { 'Content-Type': 'application/problem+json' });
         return response.end(JSON.stringify({ code: 'unauthorized', detail: 'show me', corr_id: 'x' }));
       });
-    }).listen(0, '127.0.0.1');
+    });
+    if (path === undefined) server.listen(0, '127.0.0.1');
+    else server.listen(path);
     await once(server, 'listening');
     cleanUps.after(() => {
       server.close();
       server.closeAllConnections();
     });
-    listener.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    listener.url = path === undefined ? `http://127.0.0.1:${(server.address() as AddressInfo).port}` : `unix:${path}`;
     return listener;
   }
 }
@@ -57,7 +61,8 @@ suite('capability destination', { concurrency: 3 }, () => {
   let dir: string;
   let node: string;
   let file: string;
-  let own: Listener;
+  let own: Record<(typeof SERVICES)[number], Listener>;
+  let port: Listener;
   let foreign: Listener;
 
   before(async () => {
@@ -74,9 +79,12 @@ suite('capability destination', { concurrency: 3 }, () => {
     await writeFile(join(dir, 'note.txt'), 'a note');
     const sig = { kid: 'me/docs/ed25519/x#v1', payload_b3: '', sigs: [] };
     await writeFile(join(dir, 'note.txt.sig'), JSON.stringify(sig));
-    own = await Listener.open(cleanUps);
+    await mkdir(join(node, 'run'), { mode: 0o700 });
+    const socketOf = (name: string): Promise<Listener> => Listener.open(cleanUps, join(node, 'run', `${name}.sock`));
+    own = { storage: await socketOf('storage'), kms: await socketOf('kms'), passport: await socketOf('passport') };
     foreign = await Listener.open(cleanUps);
-    const services = { storage: own.url, kms: own.url, passport: own.url };
+    port = await Listener.open(cleanUps);
+    const services = { storage: port.url, kms: port.url, passport: port.url };
     // The pid of this test counts as a running node.
     const state = { pid: process.pid, started: new Date().toISOString(), services, pids: {} };
     await writeFile(join(node, 'node.json'), JSON.stringify(state), { mode: 0o600 });
@@ -86,7 +94,10 @@ suite('capability destination', { concurrency: 3 }, () => {
   const run = (args: readonly string[], env: Record<string, string> = {}): Promise<Ended> =>
     ron(cleanUps, args, { cwd: dir, env, input: 'x' });
   const hasToken = ({ received }: Listener): boolean =>
-    /authorization/i.test(received) || Object.values(tokens).some((token) => received.includes(token));
+    /authorization/i.test(received) || Object.values(tokens).some((token) => received.includes(token.slice(0, 60)));
+  /** The tokens that a listener received. */
+  const sentTo = ({ received }: Listener): Capability[] =>
+    [...received.matchAll(/Bearer (\S+)/g)].map(([, token]) => inspectToken(token!));
 
   const commands: Record<string, readonly string[]> = {
     put: ['put', '-'],
@@ -125,7 +136,7 @@ suite('capability destination', { concurrency: 3 }, () => {
   test('RON_URL and the URL of a stopped node are foreign too', async () => {
     await run(['put', '-'], { RON_URL: foreign.url });
     await run(['put', '-', '--url', foreign.url], { RON_CAPABILITY_FILE: file });
-    await run(['put', '-', '--url', foreign.url], { RON_CAPABILITY_FILE: file, RON_URL: own.url });
+    await run(['put', '-', '--url', foreign.url], { RON_CAPABILITY_FILE: file, RON_URL: own.storage.url });
     assert.ok(!hasToken(foreign));
     const gone = join(dir, 'gone');
     await mkdir(gone, { mode: 0o700 });
@@ -137,24 +148,81 @@ suite('capability destination', { concurrency: 3 }, () => {
   });
 
   test('a redirect does not forward the capability', async () => {
-    const redirecting = await Listener.open(cleanUps);
+    const redirecting = await Listener.open(cleanUps, join(dir, 'redirecting.sock'));
     redirecting.redirect = foreign.url;
-    await run(['audit', 'verify', `${redirecting.url}/v1/kms/audit`, '--vkey', vkey(), '--capability-file', file]);
     await run(['stat', ZEROS, '--url', redirecting.url, '--capability-file', file]);
     assert.ok(hasToken(redirecting), 'it was named by --capability-file');
+    own.kms.redirect = foreign.url;
+    await run(['audit', 'verify', '--vkey', vkey()]);
+    own.kms.redirect = undefined;
     assert.ok(!hasToken(foreign));
   });
 
-  test('the own node, and a server that the user names, receive the capability', async () => {
-    await run(['put', '-']);
-    assert.ok(own.received.includes(tokens.storage));
-    await run(['audit', 'verify', `${own.url}/v1/kms/audit`]);
-    assert.ok(own.received.includes(tokens.kms));
-    const other = await Listener.open(cleanUps);
+  test('the own node is called at its sockets, even if its URL is given, and its port receives nothing', async () => {
+    const before = { ...own };
+    for (const url of [[], ['--url', port.url], ['--url', own.storage.url]]) {
+      own.storage.received = '';
+      await run(['put', '-', ...url]);
+      assert.ok(hasToken(before.storage), url.join(' '));
+    }
+    await run(['audit', 'verify', `${port.url}/v1/kms/audit`, '--vkey', vkey()]);
+    assert.ok(hasToken(own.kms));
+    assert.equal(port.received, '');
+  });
+
+  test('a sent token is bound to its service, to a few seconds and to the body', async () => {
+    await run(['cap', 'revoke', 'alice']);
+    const [sent] = sentTo(own.passport).slice(-1);
+    assert.equal(sent?.audience, 'passport');
+    const left_ms = sent.expires_ms - Date.now();
+    assert.ok(left_ms <= 30_000, `${left_ms} ms`);
+    const body = Buffer.from(blake3(JSON.stringify({ subject: 'alice' }))).toString('hex');
+    assert.deepEqual(
+      sent.bodies.map(({ algorithm, hex }) => `${algorithm}:${hex}`),
+      [`b3:${body}`],
+    );
+    // `cap show` sends the token that it asks about to passport.
+    for (const { received } of [own.storage, own.kms, port, foreign])
+      for (const token of Object.values(tokens)) assert.ok(!received.includes(token), 'a whole token was sent');
+  });
+
+  test('a socket that the user names receives the capability', async () => {
+    const other = await Listener.open(cleanUps, join(dir, 'other.sock'));
     await run(['put', '-', '--url', other.url, '--capability-file', file]);
-    assert.ok(other.received.includes(tokens.storage));
-    const usual = await Listener.open(cleanUps);
-    await run(['keys', 'list'], { RON_URL: usual.url, RON_CAPABILITY_FILE: file });
-    assert.ok(usual.received.includes(tokens.kms));
+    assert.equal(sentTo(other).at(-1)?.audience, 'storage');
+    await run(['keys', 'list'], { RON_URL: other.url, RON_CAPABILITY_FILE: file });
+    assert.equal(sentTo(other).at(-1)?.audience, 'kms');
+  });
+
+  test('a capability that the user names is not sent over http, nor over https without a pin', async () => {
+    const squatter = await Listener.open(cleanUps);
+    const { port: number } = new URL(squatter.url);
+    const refusals = [
+      await run(['put', '-', '--url', squatter.url, '--capability-file', file]),
+      await run(['keys', 'list'], { RON_URL: squatter.url, RON_CAPABILITY_FILE: file }),
+      await run(['keys', 'list', '--url', squatter.url, '--capability-file', file, '--pin', 'ab'.repeat(32)]),
+      await run(['keys', 'list', '--url', `https://localhost:${number}`, '--capability-file', file]),
+      await run(['audit', 'verify', `${squatter.url}/v1/kms/audit`, '--vkey', vkey(), '--capability-file', file]),
+    ];
+    for (const { code, stderr } of refusals) {
+      assert.equal(code, 77, stderr);
+      assert.match(stderr, /refusing to send a capability to http.*: use unix:PATH, or https:\/\/ and --pin/);
+    }
+    assert.equal(squatter.received, '');
+    const open = await run(['stat', ZEROS, '--url', squatter.url]);
+    assert.equal(open.code, 77, 'the server answers 401');
+    assert.match(squatter.received, /HEAD/, 'a read without a capability is sent');
+    assert.ok(!hasToken(squatter));
+  });
+
+  test('a stopped node, a pin that is not one, and a URL that is not one are reported', async () => {
+    const stopped = await run(['put', '-', '--dir', join(dir, 'stopped'), '--capability-file', file], {
+      RON_URL: '',
+    });
+    assert.match(stopped.stderr, /storage is not running at|needs a capability/);
+    const pin = await run(['keys', 'list', '--pin', 'nope']);
+    assert.deepEqual([pin.code, /--pin must be the SHA-256/.test(pin.stderr)], [64, true]);
+    for (const url of ['unix:relative', 'file:/x', 'ftp://x'])
+      assert.equal((await run(['keys', 'list', '--url', url])).code, 64, url);
   });
 });

@@ -20,13 +20,13 @@ test('a file is signed and verified, keys are created, rotated and listed, and t
   const kid = made.text.trim();
   assert.match(kid, /^acme\/docs\/hybrid\/[0-9a-f-]{36}#v1$/);
   assert.equal((await run('sign', 'report.txt')).text, 'report.txt.sig\n');
-  const good = await run('verify', 'report.txt');
+  const good = await run('verify', 'report.txt', '--tenant', 'acme');
   assert.equal(good.text, `valid: ${kid} (ed25519, ml-dsa-65)\n`, good.stderr);
   assert.equal((await run('verify', 'report.txt', '--key', kid.slice(0, -3))).code, 0);
 
   const rotated = JSON.parse((await run('keys', 'rotate', kid, '--json')).text) as { kid: string; previous: string };
   assert.equal(rotated.previous, kid);
-  assert.equal((await run('verify', 'report.txt')).code, 0, 'the older version still verifies');
+  assert.equal((await run('verify', 'report.txt', '--tenant', 'acme')).code, 0, 'the older version still verifies');
   const other = await run('verify', 'report.txt', '--key', rotated.kid);
   assert.equal(other.code, 65);
   assert.match(other.stderr, /signed by .*#v1, not by .*#v2/);
@@ -35,12 +35,12 @@ test('a file is signed and verified, keys are created, rotated and listed, and t
   assert.match(twice.stderr, /version 1 is retired/);
 
   await appendFile(join(work, 'report.txt'), 'or is it\n');
-  const changed = await run('verify', 'report.txt');
+  const changed = await run('verify', 'report.txt', '--tenant', 'acme');
   assert.deepEqual([changed.code, changed.stderr], [65, 'ron: report.txt is not the file that was signed\n']);
   const signature = JSON.parse(await readFile(join(work, 'report.txt.sig'), 'utf8')) as { sigs: object[] };
   await writeFile(join(work, 'half.sig'), JSON.stringify({ ...signature, sigs: signature.sigs.slice(1) }));
   await writeFile(join(work, 'report.txt'), 'all is well\n');
-  const half = await run('verify', 'report.txt', '-s', 'half.sig');
+  const half = await run('verify', 'report.txt', '-s', 'half.sig', '--tenant', 'acme');
   assert.equal(half.code, 65);
   assert.match(half.stderr, /no valid signature of ed25519/);
   await writeFile(join(work, 'bad.sig'), '{}');

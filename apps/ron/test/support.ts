@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { leaks } from '@ron/auth/testing';
@@ -22,14 +22,28 @@ export async function temporaryDir(t: After): Promise<string> {
   return temp.path;
 }
 
-/** Registers the logs of nodes below a directory as public and their keys as secret. */
+/** Files that hold secrets by design, each readable by its owner only. */
+const SECRET_FILE = /(^|\/)(keys|kek|[^/]*\.cap)$/;
+const SCANNED_BYTES_MAX = 1024 * 1024;
+
+/** Registers the files of nodes below a directory as public, and the keys in their secret files as secret. */
 async function noteLeaks(dir: string): Promise<void> {
-  for (const file of globSync('**/logs/*.log*', { cwd: dir }))
-    leaks.shown(`the log ${file}`, await readFile(join(dir, file), 'utf8').catch(() => ''));
-  for (const file of globSync('**/keys', { cwd: dir })) {
-    const text = await readFile(join(dir, file), 'utf8').catch(() => '');
-    for (const [, key] of text.matchAll(/^[a-z0-9]+ ([0-9a-f]{64})$/gm))
+  for (const file of globSync('**/*', { cwd: dir, exclude: (name) => name.endsWith('.sock') })) {
+    const found = await stat(join(dir, file)).catch(() => undefined);
+    if (found?.isFile() !== true || found.size > SCANNED_BYTES_MAX) continue;
+    const text = await readFile(join(dir, file), 'latin1').catch(() => '');
+    if (!SECRET_FILE.test(file)) leaks.shown(file.includes('logs/') ? `the log ${file}` : 'a file of a node', text);
+    for (const [, key] of SECRET_FILE.test(file) ? text.matchAll(/^(?:[a-z0-9]+ )?([0-9a-f]{64})$/gm) : [])
       leaks.secret(`a key of ${file}`, Buffer.from(key!, 'hex'));
+  }
+}
+
+/** Registers the command lines of services as public, and the environments of those that hold no secret of the node. */
+async function noteProcesses(pids: Readonly<Record<string, number>>): Promise<void> {
+  for (const [name, pid] of Object.entries(pids)) {
+    const read = (file: string): Promise<string> => readFile(`/proc/${pid}/${file}`, 'latin1').catch(() => '');
+    leaks.shown(`the command line of ${name}`, await read('cmdline'));
+    if (name !== 'kms') leaks.shown(`the environment of ${name}`, await read('environ'));
   }
 }
 
@@ -146,6 +160,7 @@ export async function up(t: After, dir: string, args: readonly string[] = [], in
   const line = await process.until('the ready line', () => process.stdout.includes('\n') && process.stdout);
   const ready = JSON.parse(line) as Omit<Up, 'process' | 'dir'> & { ready: boolean };
   assert.equal(ready.ready, true);
+  await noteProcesses(ready.pids);
   return { ...ready, process, dir };
 }
 

@@ -41,11 +41,9 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.equal(pid, node.child.pid);
 
     assert.equal(await modeOf(dir), 0o700);
-    for (const name of names) {
-      assert.equal(await readFile(join(dir, name, 'url'), 'utf8'), `${services[name]}\n`);
-      assert.equal(await modeOf(join(dir, name, 'url')), 0o600);
-    }
-    const sealed = ['kms/data/custody', 'kms/auth/cache', 'storage/auth/cache', 'passport/auth/cache'];
+    assert.equal(await modeOf(join(dir, 'run')), 0o700);
+    for (const name of names) assert.equal(await modeOf(join(dir, 'run', `${name}.sock`)), 0o600);
+    const sealed = ['kms/data/vault/data.mdb', 'kms/auth/cache', 'storage/auth/cache', 'passport/auth/cache'];
     for (const file of ['root.cap', 'node.json', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap', ...sealed])
       assert.equal(await modeOf(join(dir, file)), 0o600, file);
     for (const file of ['keys', 'storage/keys'])
@@ -130,7 +128,7 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.match(table.stderr, /unknown service "storag": did you mean \[storage\]\?/);
   });
 
-  test('a port in use fails the start with 69, the error of the service, and advice', async (t) => {
+  test('a port in use fails the start with 69 and one sentence, before any service is started', async (t) => {
     const holder = createServer().listen(0, '127.0.0.1');
     await once(holder, 'listening');
     t.after(() => void holder.close());
@@ -138,8 +136,8 @@ suite('ron up', { concurrency: 3 }, () => {
     const dir = join(await temporaryDir(t), 'node');
     const ended = await ron(t, ['up', '--dir', dir, '--base-port', String(port - 1)]);
     assert.equal(ended.code, 69);
-    assert.match(ended.stderr, /fatal: failed to start: .*EADDRINUSE/);
-    assert.match(ended.stderr, /choose other ports with --base-port/);
+    const why = `cannot listen at 127.0.0.1:${port} (EADDRINUSE): the port is in use, perhaps by another node: `;
+    assert.equal(ended.stderr, `ron: ${why}choose other ports with --base-port\n`);
   });
 
   test('--set overrides the file, the file overrides the defaults of ron up, and SIGHUP reloads it', async (t) => {
@@ -207,7 +205,7 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.equal((await ron(t, ['get', put.text.trim(), '--dir', home])).text, 'forget me');
     const files = await readdir(home, { recursive: true });
     const capabilities = ['root.cap', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap'];
-    const places = ['kms', 'kms/url', 'passport', 'passport/url', 'storage', 'storage/url'];
+    const places = ['kms', 'passport', 'storage', 'run', 'run/kms.sock', 'run/passport.sock', 'run/storage.sock'];
     const expected = ['lock', 'lock-journal', 'node.json', ...capabilities, ...places].toSorted();
     assert.deepEqual(files.toSorted(), expected);
     node.kill('SIGINT');
@@ -247,7 +245,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const healthy = await ron(t, ['doctor', '--dir', dir]);
     assert.equal(healthy.code, 0, healthy.text);
     assert.match(healthy.text, new RegExp(`^ok {4}storage at ${node.services['storage']}, ready`, 'm'));
-    assert.match(healthy.text, /^ok {4}3 capabilities of services, valid for 89 days$/m);
+    assert.match(healthy.text, /^ok {4}3 capabilities of services, valid for 59 minutes$/m);
     assert.match(healthy.text, /kms at [^]*passport at [^]*storage at /, 'callees come first');
     node.process.kill('SIGINT');
     await node.process.ended;
@@ -270,7 +268,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const kept = await readFile(capability, 'utf8');
     await rm(capability);
     await chmod(join(dir, 'passport/kms.cap'), 0o640);
-    await writeFile(join(dir, 'kms/url'), 'http://127.0.0.1:9\n', { mode: 0o600 });
+    await rm(join(dir, 'run/kms.sock'));
     const ill = await ron(t, ['doctor', '--dir', dir]);
     assert.equal(ill.code, 1);
     assert.match(
@@ -278,17 +276,14 @@ suite('ron up', { concurrency: 3 }, () => {
       /^fail {2}capability of storage for kms is missing \(.*storage\/kms\.cap\): `ron up` renews it/m,
     );
     assert.match(ill.text, /^fail {2}capability of passport for kms: .*chmod 600/m);
-    assert.match(
-      ill.text,
-      /^fail {2}.*kms\/url states http:\/\/127\.0\.0\.1:9, but kms runs at http:.*: restart `ron up`/m,
-    );
+    assert.match(ill.text, /^fail {2}kms at http:.* does not answer: .*run\/kms\.sock is missing; restart `ron up`/m);
     assert.ok(!ill.text.includes(kept.trim()));
     await writeFile(capability, kept, { mode: 0o600 });
     await chmod(join(dir, 'passport/kms.cap'), 0o600);
     node.process.kill('SIGINT');
     await node.process.ended;
     const stopped = await ron(t, ['doctor', '--dir', dir]);
-    assert.match(stopped.text, /^ok {4}3 capabilities of services, valid for 89 days$/m);
+    assert.match(stopped.text, /^ok {4}3 capabilities of services, valid for 59 minutes$/m);
   });
 
   test('doctor finds missing and damaged capabilities, and makes all other checks', async (t) => {

@@ -12,5 +12,6 @@ export * from './capability/narrowed.ts';
 export * from './capability/networks.ts';
 export * from './checker/phase2.ts';
 export * from './revocations/revocations.ts';
+export * from './revocations/revocation-answer.ts';
 export * from './capability/subjects.ts';
 export * from './capability/token.ts';

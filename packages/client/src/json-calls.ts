@@ -32,10 +32,9 @@ export class JsonCalls {
     return await this.#call(op, path, { method: 'GET' }, signal);
   }
 
+  /** Sends no body if it is undefined. */
   async post<T>(op: string, path: string, body: unknown, signal?: AbortSignal): Promise<T> {
-    const bytes = new TextEncoder().encode(JSON.stringify(body));
-    const headers = { 'Content-Type': 'application/json' };
-    const answer = await this.#call<T>(op, path, { method: 'POST', headers, body: bytes }, signal);
+    const answer = await this.#call<T>(op, path, { method: 'POST', ...(body !== undefined && jsonBody(body)) }, signal);
     if (answer === undefined) throw new RonError('integrity', 'the server sent an empty response', { op });
     return answer;
   }
@@ -50,6 +49,10 @@ export class JsonCalls {
       await readJson<T>(await this.#transport.send(op, this.#prefix + path, { ...init, signal: within }), op);
     return await this.#transport.call(op, work, { signal });
   }
+}
+
+function jsonBody(body: unknown): { headers: Record<string, string>; body: Uint8Array<ArrayBuffer> } {
+  return { headers: { 'Content-Type': 'application/json' }, body: new TextEncoder().encode(JSON.stringify(body)) };
 }
 
 async function readJson<T>(response: Answer, op: string): Promise<T | undefined> {

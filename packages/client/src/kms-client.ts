@@ -12,6 +12,7 @@ import type {
   CreateKeyInit,
   DataKey,
   AuditProof,
+  KeyDeletion,
   AuditPruned,
   KeyInfo,
   KeyPage,
@@ -63,19 +64,50 @@ export class KmsClient {
     return await this.#post('keys.rotate', `keys/${encodeURIComponent(kid)}/rotate`, { op_id }, call);
   }
 
+  /**
+   * Older versions no longer verify; after the waiting period they no longer unwrap and derive. Until then it can be
+   * lowered again.
+   */
+  async setMinVersion(kid: string, min_version: number, call: KmsCallOptions = {}): Promise<KeyInfo> {
+    return await this.#post('keys.policy', `keys/${encodeURIComponent(kid)}/policy`, { min_version }, call);
+  }
+
+  /** The key no longer signs, wraps, unwraps and derives; it still verifies. `kid` names no version. */
+  async disableKey(kid: string, call: KmsCallOptions = {}): Promise<KeyInfo> {
+    return await this.#post('keys.disable', `keys/${encodeURIComponent(kid)}/disable`, undefined, call);
+  }
+
+  async enableKey(kid: string, call: KmsCallOptions = {}): Promise<KeyInfo> {
+    return await this.#post('keys.enable', `keys/${encodeURIComponent(kid)}/enable`, undefined, call);
+  }
+
+  /**
+   * Deletes the version that `kid` names, or with `whole` the key, which `kid` names without a version. The first call
+   * starts the waiting period; a second call after it destroys the key material.
+   */
+  async deleteKey(kid: string, call: KmsCallOptions & { readonly whole?: boolean } = {}): Promise<KeyDeletion> {
+    return await this.#post('keys.delete', `keys/${encodeURIComponent(kid)}/delete`, { whole: call.whole }, call);
+  }
+
+  /** Cancels a deletion during its waiting period. */
+  async restoreKey(kid: string, call: KmsCallOptions = {}): Promise<KeyDeletion> {
+    return await this.#post('keys.restore', `keys/${encodeURIComponent(kid)}/restore`, undefined, call);
+  }
+
   async key(kid: string, call: KmsCallOptions = {}): Promise<KeyInfo> {
     return await this.#get('keys.get', `keys/${encodeURIComponent(kid)}`, call);
   }
 
-  /** All keys, or those of one tenant, in the order of their names. */
+  /** All keys, or those of one tenant, or those whose name begins with `prefix`, in the order of their names. */
   async *keys(
-    init: { readonly tenant?: string | undefined } & KmsCallOptions = {},
+    init: { readonly tenant?: string | undefined; readonly prefix?: string | undefined } & KmsCallOptions = {},
   ): AsyncGenerator<KeyInfo, void, void> {
-    const { tenant } = init;
+    const { tenant, prefix } = init;
     for (let after: string | undefined; ;) {
       const query = new URLSearchParams({
         limit: '1000',
         ...(tenant !== undefined && { tenant }),
+        ...(prefix !== undefined && { prefix }),
         ...(after !== undefined && { after }),
       });
       const page: KeyPage = await this.#get('keys.list', `keys?${query.toString()}`, init);

@@ -28,8 +28,14 @@ export class PassportClient {
     return this.#calls.post('verify', 'verify', init, signal);
   }
 
-  /** Revokes all capabilities that were issued to a subject, or to all subjects, until now; in effect within two seconds. */
-  revoke(init: { readonly subject: string } | { readonly all: true }, signal?: AbortSignal): Promise<Revoked> {
+  /**
+   * Revokes all capabilities that were issued to a subject, or to all subjects, until now; or one capability with all that
+   * was attenuated or issued from it. In effect within two seconds.
+   */
+  revoke(
+    init: { readonly subject: string } | { readonly capability_id: string } | { readonly all: true },
+    signal?: AbortSignal,
+  ): Promise<Revoked> {
     return this.#calls.post('revoke', 'revoke', init, signal);
   }
 }

@@ -98,6 +98,16 @@ describe('a cloud that is unavailable', () => {
     }
   });
 
+  test('the class of a key says that data keys are used in process memory', async () => {
+    await using server = await KmsServer.start();
+    await using backend = await open(server.endpoint);
+    assert.equal(backend.attestationClassOf('hmac-sha256'), 'cloud:aws-kms');
+    const wrapping = 'cloud:aws-kms; the key of each envelope in process memory';
+    assert.equal(backend.attestationClassOf('aes-256-gcm'), wrapping);
+    const { evidence } = await backend.attest();
+    assert.equal(evidence['computed aes-256-gcm'], 'backend; the key of each envelope in process memory');
+  });
+
   test('a node that may use its keys but not list keys is available', async () => {
     await using server = await KmsServer.start();
     server.deniesListing = true;

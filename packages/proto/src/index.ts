@@ -1,5 +1,6 @@
 export * from './access.ts';
 export * from './address.ts';
+export * from './kid.ts';
 export * from './kms.ts';
 export * from './known-volumes.ts';
 export * from './passport.ts';

@@ -38,11 +38,32 @@ export interface RotatedKey extends CreatedKey {
   readonly previous: string;
 }
 
+/** `destroying`: deleted, and key material may be left; repeat the deletion. */
+export type KeyState = 'enabled' | 'disabled' | 'deleting' | 'destroying' | 'deleted';
+
 export interface KeyInfo extends CreatedKey {
+  readonly state: KeyState;
+  /** When the second call may delete the whole key, in Unix ms. */
+  readonly deletable_ms?: number;
   readonly versions: readonly string[];
   readonly attestation_class: string;
   readonly verify_mode: VerifyMode;
+  /** Older versions do not verify. */
   readonly min_version: number;
+  /** Older versions do not unwrap and derive. */
+  readonly min_version_unwrap: number;
+  /** When `min_version` applies to unwrap and derive, in Unix ms; absent if it already does. */
+  readonly effective_ms?: number;
+  /** Versions in the waiting period of their deletion. */
+  readonly deleting?: readonly { readonly version: string; readonly deletable_ms: number }[];
+}
+
+/** A key or version after a step of its deletion. */
+export interface KeyDeletion {
+  readonly kid: string;
+  readonly state: 'kept' | 'pending' | 'deleted';
+  /** When the second call may follow, in Unix ms. */
+  readonly deletable_ms?: number;
 }
 
 export interface KeyPage {

@@ -30,8 +30,9 @@ export interface TokenVerdict {
 }
 
 export interface Revoked {
-  /** Absent when all capabilities were revoked. */
   readonly subject?: string;
-  /** Unix ms. Capabilities that were issued earlier are refused. */
+  /** When one capability was revoked. */
+  readonly capability_id?: string;
+  /** Unix ms. Capabilities of the subject, or of all, with an earlier epoch are refused. */
   readonly epoch: number;
 }

@@ -31,6 +31,7 @@ import {
   setPolicy,
   type KeyRoutesInit,
 } from './routes/keys.ts';
+import { withKeysInMemory } from './routes/keys-in-memory.ts';
 import * as schemas from './routes/schemas.ts';
 import { derive, makeDataKey, unwrap, wrap, type SecretRoutesInit } from './routes/secrets.ts';
 import { sign, verify, type SignRoutesInit } from './routes/sign.ts';
@@ -52,7 +53,7 @@ const CHANGE = { ...POST, encoded_slash: true } as const;
 const WITHDRAW = { ...CHANGE, scope: 'kms:delete' } as const;
 
 export function routes(init: KmsRoutesInit): Route[] {
-  return [
+  const all = [
     ...keyRoutes(init),
     ...versionRoutes(init),
     ...signRoutes(init),
@@ -60,6 +61,7 @@ export function routes(init: KmsRoutesInit): Route[] {
     ...audienceRoutes(init),
     ...auditRoutes(init),
   ];
+  return all.map((each) => withKeysInMemory(init.registry, each));
 }
 
 function keyRoutes(init: KeyRoutesInit): Route[] {

@@ -49,7 +49,7 @@ export const kms = defineService({
         auditor: audit.auditor,
         prove: (index, caller) => audit.prove(index, caller),
         pruner: audit.pruner,
-        attestation_class: vault.backend.attestation_class,
+        backend: vault.backend,
         attestation: () => refresher.current,
         retry: (op, deadline, attempt) => runtime.retry(op, attempt, { deadline }),
         log: vault.log,

@@ -33,7 +33,7 @@ describe('destruction', () => {
     return { name: kid.slice(0, -3), unwrap: () => kms.post('/unwrap', { kid, wrapped_b64 }) };
   }
 
-  const at = (t: TestContext, now: number): void => t.mock.timers.enable({ apis: ['Date'], now });
+  const setClock = (t: TestContext, now: number): void => t.mock.timers.enable({ apis: ['Date'], now });
 
   test('raising min_version does not make wrapped data unreadable at once, and can be undone', async (t) => {
     const { name, unwrap } = await wrapped();
@@ -45,10 +45,10 @@ describe('destruction', () => {
     assert.equal((await unwrap()).status, 200);
     assert.deepEqual((await on(name, 'policy', { min_version: 1 })).json.effective_ms, undefined);
     const again = (await on(name, 'policy', { min_version: 2 })).json;
-    at(t, again.effective_ms - 1);
+    setClock(t, again.effective_ms - 1);
     assert.equal((await unwrap()).status, 200);
     t.mock.timers.reset();
-    at(t, again.effective_ms);
+    setClock(t, again.effective_ms);
     assertRefusal(await unwrap(), 409, 'conflict');
     assertRefusal(await on(name, 'policy', { min_version: 1 }), 409, 'conflict');
     const shown = await show(name);
@@ -92,7 +92,7 @@ describe('destruction', () => {
     assert.equal((await on(name, 'restore')).json.state, 'kept');
     assert.equal((await kms.post('/sign', { kid, payload_b3: B3 })).status, 200);
     const again = await on(name, 'delete', { whole: true });
-    at(t, again.json.deletable_ms);
+    setClock(t, again.json.deletable_ms);
     const done = await on(name, 'delete', { whole: true });
     assert.deepEqual([done.status, done.json.state], [200, 'deleted'], done.text);
     assert.equal((await on(name, 'delete', { whole: true })).status, 200, 'a retry gets the same answer');

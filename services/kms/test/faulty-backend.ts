@@ -18,6 +18,10 @@ export class FaultyBackend implements Backend {
   signatures = 0;
   probes = 0;
 
+  attestationClassOf(): string {
+    return this.attestation_class;
+  }
+
   state(): BackendState {
     return this.isUnavailable ? { ok: false, reason: 'the token was pulled out' } : this.#inner.state();
   }

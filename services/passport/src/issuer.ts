@@ -53,7 +53,7 @@ export class Issuer {
     const asked = request.caveats ?? [];
     const caveats = [...inherited.filter((text) => !asked.includes(text)), ...asked];
     const ttl_ms = Math.min(request.ttl_ms ?? ttl_default, ttl_max);
-    const epoch = registry.epochNow(subject);
+    const epoch = await registry.epochNow(subject, signal);
     const chain = [by.capability_id, ...by.chain];
     const init = { audience, scopes, ttl_ms, expires_ms_max, subject, epoch, caveats, chain };
     const minted = await mint(keys, init, signal);

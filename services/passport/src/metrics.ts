@@ -6,7 +6,7 @@ import type { RevocationRegistry } from './revocation-registry.ts';
 export interface PassportCounters {
   issued(audience: string): void;
   verified(ok: boolean): void;
-  revoked(what: 'subject' | 'all'): void;
+  revoked(what: 'subject' | 'id' | 'all'): void;
 }
 
 export function passportCounters(metrics: Metrics, registry: RevocationRegistry): PassportCounters {
@@ -14,9 +14,13 @@ export function passportCounters(metrics: Metrics, registry: RevocationRegistry)
   const verified = metrics.counter('passport_verified_total', 'Capabilities verified, by result.', {
     result: ['good', 'refused'],
   });
-  const revoked = metrics.counter('passport_revoked_total', 'Revocations, by kind: one subject or all.', {
-    what: ['subject', 'all'],
-  });
+  const revoked = metrics.counter(
+    'passport_revoked_total',
+    'Revocations, by kind: one subject, one capability or all.',
+    {
+      what: ['subject', 'id', 'all'],
+    },
+  );
   metrics.gaugeFrom('passport_revoked_subjects', 'Subjects with an active revocation.', [], () => [
     { labels: {}, value: registry.size },
   ]);

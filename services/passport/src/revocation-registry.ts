@@ -1,19 +1,22 @@
 /**
  * The registry of revocations, which decides and stores them.
  *
- * Contract: `revoke` resolves when the revocation is on disk and in force, and waiting polls have been notified. An epoch is
- * the time of the revocation, at least one above every earlier epoch of the subject, so a clock that goes backwards undoes
- * nothing; capabilities issued afterwards have a valid epoch.
+ * Contract: `revoke` resolves when the revocation is on disk and in force, and waiting polls have been notified. Its epoch is
+ * above that of every capability that any service accepts now, and above every earlier epoch of the subject, so a clock that
+ * goes backwards undoes nothing; capabilities issued afterwards have that epoch. A revoked id stays in the document until every
+ * capability with it has expired.
  *   If the stored document is older than one that was stored before, it was rolled back, and later revocations are unknown.
  * Then only capabilities of the node itself are valid, no document is published, and only `all` can be revoked, which
  * resolves the problem.
- * Bound: `SUBJECTS_MAX` subjects; those whose capabilities have all expired are removed. Overflow: `storage_full`, then
+ * Bound: `SUBJECTS_MAX` subjects, `IDS_MAX` ids; those whose capabilities have all expired are removed. Overflow: `storage_full`, then
  * revoke all. Cancellation: a revocation whose signal aborts before its write begins is not made.
  */
 import {
-  CAPABILITY_LIMITS,
+  CLOCK_SKEW_MS,
   floorAt,
+  IDS_MAX,
   isNodeSubject,
+  isObsolete,
   NO_REVOCATIONS,
   Revocations,
   SUBJECTS_MAX,
@@ -21,7 +24,13 @@ import {
   type RevocationDocument,
   type RevocationEpochs,
 } from '@ron/auth';
-import { RonError, sched, type Watch } from '@ron/kernel';
+import { RonError, sched, sleep, type Watch } from '@ron/kernel';
+
+/** The capabilities to revoke: those of a subject, one with all that was issued from it, or all. */
+export type RevocationTarget = { readonly subject: string } | { readonly capability_id: string } | 'all';
+
+/** A new capability waits at most this long after a revocation of its subject; longer only if the clock was set back. */
+const EARLY_MS_MAX = 100;
 
 /** Stores the document: a sealed file, or memory. */
 export interface RevocationStore {
@@ -48,6 +57,10 @@ export class RevocationRegistry implements RevocationEpochs {
 
   /** Why the revocations are unknown; undefined if they are known. */
   get problem(): string | undefined {
+    return this.#rollback ?? this.#revocations.problem;
+  }
+
+  get #rollback(): string | undefined {
     const { value, version_seen } = this.#store;
     if (value.version >= version_seen) return undefined;
     return `the revocations were rolled back (version ${value.version} after ${version_seen}): restore the newest document, or revoke all`;
@@ -64,25 +77,31 @@ export class RevocationRegistry implements RevocationEpochs {
 
   /** Throws while the revocations are unknown. */
   requireNotRolledBack(): void {
-    const { problem } = this;
+    const problem = this.#rollback;
     if (problem !== undefined) throw new RonError('not_ready', problem, { op: 'revocations' });
   }
 
-  /** The epoch of a capability that is issued to a subject now. */
-  epochNow(subject: string): number {
-    return Math.max(sched.wall_ms(), this.floor(subject));
+  /** The epoch of a capability that is issued to a subject now. Waits until services accept it. */
+  async epochNow(subject: string, signal: AbortSignal): Promise<number> {
+    const epoch = Math.max(sched.wall_ms(), this.floor(subject));
+    const early_ms = epoch - CLOCK_SKEW_MS - sched.wall_ms();
+    if (early_ms > EARLY_MS_MAX) {
+      const why = `the clock was set back ${Math.round(early_ms / 1000)} s behind a revocation of ${subject}`;
+      throw new RonError('not_ready', why, { op: 'revocations', retry_after_ms: early_ms });
+    }
+    if (early_ms > 0) await sleep(early_ms, signal, 'epoch');
+    return epoch;
   }
 
-  /** Revokes all capabilities issued so far, to one subject or to all. Returns the first valid epoch. */
-  async revoke(subject: string | undefined, signal: AbortSignal): Promise<number> {
-    if (subject !== undefined) this.requireNotRolledBack();
+  /** Revokes all capabilities issued so far, to one subject or to all, or one capability. Returns the first valid epoch. */
+  async revoke(target: RevocationTarget, signal: AbortSignal): Promise<number> {
+    if (target !== 'all') this.requireNotRolledBack();
     let epoch = 0;
     const { version_seen } = this.#store;
     await this.#store.update((before) => {
-      const tag = subject === undefined ? undefined : subjectTag(subject);
-      const earlier = Math.max(before.all, (tag === undefined ? 0 : before.subjects[tag]) ?? 0);
-      epoch = Math.max(floorAt(sched.wall_ms()), earlier + 1);
-      return revoked(before, tag, epoch, version_seen);
+      const next = revoked(before, target, version_seen);
+      epoch = next.epoch;
+      return next.document;
     }, signal);
     this.#publish();
     return epoch;
@@ -96,20 +115,41 @@ export class RevocationRegistry implements RevocationEpochs {
 
 function revoked(
   before: RevocationDocument,
-  tag: string | undefined,
-  epoch: number,
+  target: RevocationTarget,
   version_seen: number,
-): RevocationDocument {
+): { readonly document: RevocationDocument; readonly epoch: number } {
+  const wall_ms = sched.wall_ms();
   // At least the time, so that a document that was lost and recreated never reuses a version.
-  const version = Math.max(before.version + 1, version_seen + 1, sched.wall_ms());
-  if (tag === undefined) return { version, all: epoch, subjects: {}, ids: {} };
-  const long_ago = sched.wall_ms() - CAPABILITY_LIMITS.ttl_ms_max;
-  const live = Object.entries(before.subjects).filter(([, floor]) => floor > long_ago);
-  const subjects = { ...Object.fromEntries(live), [tag]: epoch };
-  if (Object.keys(subjects).length > SUBJECTS_MAX) {
-    throw new RonError('storage_full', `${SUBJECTS_MAX} subjects are revoked: revoke all instead`);
+  const version = Math.max(before.version + 1, version_seen + 1, wall_ms);
+  const { all, ids } = before;
+  if (target === 'all') {
+    const epoch = Math.max(floorAt(wall_ms), all + 1);
+    return { epoch, document: { version, all: epoch, subjects: {}, ids: {} } };
   }
-  return { version, all: before.all, subjects, ids: before.ids };
+  if ('capability_id' in target) {
+    const next = added(ids, target.capability_id, wall_ms, IDS_MAX, 'capabilities');
+    return { epoch: wall_ms, document: { ...before, version, ids: next } };
+  }
+  const tag = subjectTag(target.subject);
+  const epoch = Math.max(floorAt(wall_ms), all + 1, (before.subjects[tag] ?? 0) + 1);
+  const subjects = added(before.subjects, tag, epoch, SUBJECTS_MAX, 'subjects');
+  return { epoch, document: { version, all, subjects, ids } };
+}
+
+/** With one more entry, and without those whose capabilities have all expired. */
+function added(
+  before: Readonly<Record<string, number>>,
+  name: string,
+  time_ms: number,
+  entries_max: number,
+  what: string,
+): Readonly<Record<string, number>> {
+  const live = Object.entries(before).filter(([, revoked_ms]) => !isObsolete(revoked_ms));
+  const next = { ...Object.fromEntries(live), [name]: time_ms };
+  if (Object.keys(next).length > entries_max) {
+    throw new RonError('storage_full', `${entries_max} ${what} are revoked: revoke all instead`);
+  }
+  return next;
 }
 
 /** A document that is lost when the process exits. */

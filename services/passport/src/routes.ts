@@ -29,7 +29,8 @@ export function routes(init: PassportRoutesInit): Route[] {
       ...POST,
       path: `${BASE}/revoke`,
       scope: 'passport:revoke',
-      summary: 'Revokes all capabilities issued so far to a subject, or to all subjects.',
+      summary:
+        'Revokes all capabilities issued so far to a subject or to all subjects, or one with all that was issued from it.',
       schema: schemas.REVOKE,
       handler: (context) => revoke(init, context),
     }),
@@ -42,7 +43,7 @@ export function routes(init: PassportRoutesInit): Route[] {
       body: 'none',
       deadline: 'hold',
       summary:
-        'Returns the revocations, by hashes of subjects. Held for up to a second until there is a version after `after`.',
+        'Returns the revocations, authenticated for the audience. Held for up to a second until there is a version after `after`.',
       schema: schemas.REVOCATIONS,
       handler: (context) => readRevocations(init, context),
     }),

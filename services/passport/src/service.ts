@@ -5,7 +5,7 @@
  *        |-------> revoke --> registry (sealed, on disk) --> revocations (watch)
  *        `-------> long polls of services <--------------'
  */
-import { NO_REVOCATIONS } from '@ron/auth';
+import { NO_REVOCATIONS, signAnswer } from '@ron/auth';
 import { HOLD_MS } from '@ron/auth/service';
 import { LongPoll } from '@ron/kernel';
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
@@ -41,6 +41,7 @@ export const passport = defineService({
           registry.requireNotRolledBack();
           return polls.next(({ version }) => version !== known, within);
         },
+        sign: (poll, document, within) => signAnswer(auth.keys, poll, document, within),
         count: passportCounters(metrics, registry),
         log,
       }),

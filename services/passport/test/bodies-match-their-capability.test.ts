@@ -22,7 +22,10 @@ describe('body caveats in passport', () => {
     if (response.status === 403) assert.equal((JSON.parse(text) as { code: string }).code, 'forbidden', text);
     return response.status;
   };
-  const version = async (): Promise<number> => (await service.get('/v1/passport/revocations')).json.version as number;
+  const version = async (): Promise<number> => {
+    const { json } = await service.get(`/v1/passport/revocations?audience=storage&nonce=${'n'.repeat(22)}`);
+    return (JSON.parse(json.signed) as { document: { version: number } }).document.version;
+  };
 
   test('the right body revokes, another one is refused and revokes nothing', async () => {
     const right = JSON.stringify({ subject: 'bob' });

@@ -46,7 +46,7 @@ export async function prune(
       ['archive', values.archive ?? 'none'],
     ]),
   );
-  if (values.yes !== true) await confirm('Remove them permanently?', 'audit', io, signal);
+  await confirm({ io, signal, values }, 'audit', 'The entries are removed permanently.');
   const done = await withKms(values, io, signal, (client) => client.pruneAudit(before, { signal }));
   const rows: [string, string][] = [
     ['removed', `entries before ${done.before}`],

@@ -30,6 +30,7 @@ const options = {
     doc: 'issue: the subject, by which it can be revoked. Default: a unique name.',
   },
   all: { type: 'boolean', doc: 'revoke: the capabilities of all subjects.' },
+  id: { type: 'string', value: 'ID', doc: 'revoke: one capability, by the id that `cap show` prints.' },
   output: {
     type: 'string',
     short: 'o',
@@ -48,11 +49,12 @@ type CapInvocation = Invocation<typeof options>;
 
 export default command({
   name: 'cap',
-  usage: 'cap show | cap attenuate CAVEAT... | cap issue --scopes A,B [CAVEAT...] | cap revoke SUBJECT|--all',
+  usage: 'cap show | cap attenuate CAVEAT... | cap issue --scopes A,B [CAVEAT...] | cap revoke SUBJECT|--id ID|--all',
   about:
     'show prints the scopes and caveats of a capability and, if passport runs, whether it is valid. attenuate adds caveats\n' +
     'and prints the new capability, which is a secret; it needs no key and no service. issue requests a new capability from\n' +
-    'passport. revoke invalidates the capabilities issued to a subject until now; services apply it within two seconds.\n' +
+    'passport. revoke invalidates the capabilities issued to a subject until now, or one capability with all that was\n' +
+    'attenuated or issued from it; services apply it within two seconds.\n' +
     'Caveats are described in packages/auth/README.md. Common ones: "scopes in storage:get", "expires < UNIX_MS",\n' +
     '"address ^= b3:00", "bytes <= 1048576", "rate <= 10/s".',
   options,
@@ -64,6 +66,7 @@ export default command({
     'ron put x --capability-file reader.cap': 'refused: reader.cap is read-only',
     'ron cap issue --scopes storage:put --ttl 7d --subject alice -o alice.cap': 'issue one for alice',
     'ron cap revoke alice': 'revoke the capabilities of alice',
+    'ron cap revoke --id 2mJt0y8Sk3Vq5dQzLwH1xA': 'revoke one capability',
     'ron cap revoke --all': 'revoke all; `ron up` renews its own within a minute',
   },
   async run(invocation) {
@@ -71,9 +74,9 @@ export default command({
     if (verb === 'show' && rest.length === 0) return await show(invocation);
     if (verb === 'attenuate' && rest.length > 0) return await narrow(invocation, rest);
     if (verb === 'issue') return await issue(invocation, rest);
-    const isForAll = invocation.values.all === true;
-    if (verb === 'revoke' && rest.length === (isForAll ? 0 : 1)) return await revoke(invocation, rest[0]);
-    const words = { attenuate: 'Specify at least one caveat', revoke: 'Specify a subject or --all' }[verb ?? ''];
+    const target = verb === 'revoke' ? targetOf(invocation, rest) : undefined;
+    if (target !== undefined) return await revoke(invocation, target);
+    const words = { attenuate: 'Specify at least one caveat', revoke: 'Specify a subject, --id or --all' }[verb ?? ''];
     throw usage({ name: 'cap' }, words ?? 'expected `cap show`, `cap attenuate`, `cap issue` or `cap revoke`');
   },
 });
@@ -140,9 +143,9 @@ async function issue({ values, io, signal }: CapInvocation, caveats: readonly st
   return io.result(`issued to ${issued.subject}`, { ...facts, file: values.output });
 }
 
-/** Without a subject, revokes the capabilities of all subjects. */
-async function revoke({ values, io, signal }: CapInvocation, subject: string | undefined): Promise<void> {
-  const target = subject === undefined ? ({ all: true } as const) : { subject };
+type Target = Parameters<PassportClient['revoke']>[0];
+
+async function revoke({ values, io, signal }: CapInvocation, target: Target): Promise<void> {
   const revoked = await withClient(
     'passport',
     (init) => new PassportClient(init),
@@ -151,11 +154,25 @@ async function revoke({ values, io, signal }: CapInvocation, subject: string | u
     signal,
     (client) => client.revoke(target, signal),
   );
-  const since = new Date(revoked.epoch).toISOString();
-  return io.result(
-    `Revoked ${subject === undefined ? 'all' : `${subject}'s`} capabilities issued before ${since}`,
-    revoked,
-  );
+  return io.result(revokedText(target), revoked);
+}
+
+function revokedText(target: Target): string {
+  if ('all' in target) return 'Revoked all capabilities issued until now';
+  if ('subject' in target) return `Revoked ${target.subject}'s capabilities issued until now`;
+  return `Revoked ${target.capability_id} and all capabilities issued from it`;
+}
+
+/** Exactly one of a subject, `--id` and `--all`; undefined if there is none or several. */
+function targetOf({ values }: CapInvocation, rest: readonly string[]): Target | undefined {
+  const [subject, ...more] = rest;
+  const { id, all } = values;
+  const named: Target[] = [
+    ...(subject === undefined ? [] : [{ subject }]),
+    ...(id === undefined ? [] : [{ capability_id: id }]),
+    ...(all === true ? [{ all } as const] : []),
+  ];
+  return named.length === 1 && more.length === 0 ? named[0] : undefined;
 }
 
 async function narrow({ values, io }: CapInvocation, caveats: readonly string[]): Promise<void> {

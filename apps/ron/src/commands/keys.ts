@@ -1,11 +1,18 @@
-/** `ron keys`: creates, rotates and lists keys, which never leave kms. */
+/** `ron keys`: manages keys, whose private parts never leave kms. */
+import { writeFile } from 'node:fs/promises';
+import { splitKid, type KeyDeletion, type KeyInfo } from '@ron/proto';
 import { usage } from '../args.ts';
 import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
+import { confirm } from '../confirm.ts';
+import { CliError, systemCode } from '../exits.ts';
 import { columns } from '../format.ts';
-import { withKms } from '../kms.ts';
+import { onlySigningKey, withKms } from '../kms.ts';
+import { REKEY_OPTIONS } from '../rekey/options.ts';
+import { partsOf, toJwk, toPem } from '../verify/public-keys.ts';
 
 const options = {
   tenant: { type: 'string', value: 'NAME', doc: 'The owner of the key. Default for create: default; for list: all.' },
+  prefix: { type: 'string', value: 'TEXT', doc: 'list: the keys whose names begin with it.' },
   purpose: {
     type: 'string',
     value: 'NAME',
@@ -16,33 +23,97 @@ const options = {
     value: 'ALG',
     doc: 'create: ed25519, ml-dsa-44, ml-dsa-65, ml-dsa-87, hybrid, x-wing, aes-256-gcm, hmac-sha256. Default hybrid.',
   },
+  format: {
+    type: 'string',
+    value: 'FORMAT',
+    doc: 'export: pem, jwk, or trust for a line of a trust file. Default pem.',
+  },
+  output: { type: 'string', short: 'o', value: 'FILE', doc: 'export: write to this file instead of printing.' },
+  yes: { type: 'boolean', doc: 'delete, min-version: confirm. Required without a terminal.' },
+  ...REKEY_OPTIONS,
   ...CONNECTION_OPTIONS,
 } as const;
 
 type KeysInvocation = Invocation<typeof options>;
 
+interface Verb {
+  /** The arguments after the verb, for the usage line. */
+  readonly args: string;
+  /** One sentence for the help. */
+  readonly about: string;
+  run(invocation: KeysInvocation, args: readonly string[]): Promise<void>;
+}
+
+const VERBS: Readonly<Record<string, Verb>> = {
+  create: { args: '', about: 'creates a key and prints its name', run: create },
+  rotate: { args: 'KID', about: 'adds a version, which signs from then on; older versions still verify', run: rotate },
+  list: { args: '', about: 'prints the name, state and versions of each key', run: list },
+  show: { args: 'KID', about: 'prints all facts about a key', run: show },
+  export: {
+    args: '[KID]',
+    about: 'prints the public key, for verifiers; default: the only signing key',
+    run: exportKey,
+  },
+  disable: { args: 'KID', about: 'stops a key: it only verifies', run: disable },
+  enable: { args: 'KID', about: 'makes a disabled key usable again', run: enable },
+  delete: {
+    args: 'KID',
+    about: 'deletes a version (#v1) or a whole key, in two calls with a waiting period (kms.delete_wait) between them',
+    run: deleteKey,
+  },
+  restore: { args: 'KID', about: 'cancels a deletion during its waiting period', run: restore },
+  'min-version': {
+    args: 'KID NUMBER',
+    about:
+      'sets the oldest version that verifies; after the waiting period older versions no longer unwrap and derive either, ' +
+      'until then it can be lowered again',
+    run: minVersion,
+  },
+  rekey: {
+    args: '',
+    about: 'replaces the key or passphrase that seals the data of kms; the node must be stopped',
+    run: rekey,
+  },
+};
+
+const NAMES = Object.keys(VERBS);
+
 export default command({
   name: 'keys',
-  usage: 'keys create | keys rotate KID | keys list',
-  about:
-    'create makes a key and prints its name. rotate adds a version, which signs from then on; older versions still\n' +
-    'verify. list prints names, versions and the custody class of each key. Private keys never leave kms.',
+  usage: `keys ${NAMES.join('|')} [ARGUMENTS]`,
+  about: [
+    'Manages keys. Private keys never leave kms.',
+    ...Object.entries(VERBS).map(([name, { args, about }]) => `  ${`${name} ${args}`.trim()}: ${about}`),
+  ].join('\n'),
   options,
-  args: [1, 2],
-  words: ['create', 'rotate', 'list'],
+  args: [1, 3],
+  words: NAMES,
   examples: {
     'ron keys create --tenant acme --alg ed25519': 'print acme/docs/ed25519/...#v1',
     'ron keys rotate acme/docs/ed25519/...#v1': 'print acme/docs/ed25519/...#v2',
     'ron keys list --json': 'print one key per line',
+    'ron keys export acme/docs/ed25519/... > acme.pem': 'print the public key for `ron verify --public`',
+    'ron keys delete acme/docs/ed25519/...#v1': 'start or finish the deletion of version 1',
+    'ron keys delete acme/docs/ed25519/...': 'start or finish the deletion of the whole key',
+    'ron keys min-version acme/docs/ed25519/... 2': 'refuse signatures of version 1',
+    'ron keys rekey --generate': 'seal the data of kms with a new key',
   },
   async run(invocation) {
-    const [verb, kid, ...rest] = invocation.args;
-    if (verb === 'create' && kid === undefined) return await create(invocation);
-    if (verb === 'rotate' && kid !== undefined && rest.length === 0) return await rotate(invocation, kid);
-    if (verb === 'list' && kid === undefined) return await list(invocation);
-    throw usage({ name: 'keys' }, 'expected `keys create`, `keys rotate KID` or `keys list`');
+    const [name = '', ...args] = invocation.args;
+    const verb = Object.hasOwn(VERBS, name) ? VERBS[name] : undefined;
+    if (verb === undefined) throw usage({ name: 'keys' }, `unknown verb ${name}: expected ${NAMES.join(', ')}`);
+    const wanted = verb.args.split(' ').filter((each) => each !== '');
+    const least = wanted.filter((each) => !each.startsWith('[')).length;
+    if (args.length < least || args.length > wanted.length)
+      throw usage({ name: 'keys' }, `expected \`keys ${`${name} ${verb.args}`.trim()}\``);
+    await verb.run(invocation, args);
   },
 });
+
+async function rekey({ values, io, signal }: KeysInvocation): Promise<void> {
+  const { rekey: run } = await import('../rekey/rekey.ts');
+  await run(values, io, signal);
+}
 
 async function create({ values, io, signal }: KeysInvocation): Promise<void> {
   const { tenant = 'default', purpose = 'docs', alg = 'hybrid' } = values;
@@ -50,15 +121,115 @@ async function create({ values, io, signal }: KeysInvocation): Promise<void> {
   io.result(made.kid, made);
 }
 
-async function rotate({ values, io, signal }: KeysInvocation, kid: string): Promise<void> {
-  const rotated = await withKms(values, io, signal, (client) => client.rotateKey(kid));
+async function rotate({ values, io, signal }: KeysInvocation, [kid]: readonly string[]): Promise<void> {
+  const rotated = await withKms(values, io, signal, (client) => client.rotateKey(kid!));
   io.result(rotated.kid, rotated);
 }
 
 async function list({ values, io, signal }: KeysInvocation): Promise<void> {
+  const { tenant, prefix } = values;
   await withKms(values, io, signal, async (client) => {
-    for await (const key of client.keys({ tenant: values.tenant })) {
-      io.result(columns([[key.kid, `${key.attestation_class}, ${key.versions.join(' ')}`]]), key);
+    for await (const key of client.keys({ tenant, prefix })) {
+      const state = key.state === 'enabled' ? '' : `, ${key.state}`;
+      io.result(columns([[key.kid, `${key.attestation_class}, ${key.versions.join(' ')}${state}`]]), key);
     }
   });
 }
+
+async function show({ values, io, signal }: KeysInvocation, [kid]: readonly string[]): Promise<void> {
+  printKey(io, await withKms(values, io, signal, (client) => client.key(kid!)));
+}
+
+async function disable({ values, io, signal }: KeysInvocation, [kid]: readonly string[]): Promise<void> {
+  printKey(io, await withKms(values, io, signal, (client) => client.disableKey(kid!)));
+}
+
+async function enable({ values, io, signal }: KeysInvocation, [kid]: readonly string[]): Promise<void> {
+  printKey(io, await withKms(values, io, signal, (client) => client.enableKey(kid!)));
+}
+
+async function minVersion(invocation: KeysInvocation, [kid, text]: readonly string[]): Promise<void> {
+  const { values, io, signal } = invocation;
+  const min_version = Number(text);
+  if (!Number.isInteger(min_version) || min_version < 1)
+    throw usage({ name: 'keys' }, `the minimum version must be a positive number, not ${text}`);
+  const effect = `Signatures of versions below ${min_version} of ${kid} become invalid, and after the waiting period their data unreadable.`;
+  if (min_version > 1) await confirm(invocation, 'keys', effect);
+  printKey(io, await withKms(values, io, signal, (client) => client.setMinVersion(kid!, min_version)));
+}
+
+async function deleteKey(invocation: KeysInvocation, [kid]: readonly string[]): Promise<void> {
+  const { values, io, signal } = invocation;
+  const whole = splitKid(kid!)?.version === undefined;
+  await confirm(
+    invocation,
+    'keys',
+    whole
+      ? `${kid} stops working, and a second call after the waiting period destroys all its versions.`
+      : `A second call after the waiting period destroys ${kid}.`,
+  );
+  printDeletion(io, await withKms(values, io, signal, (client) => client.deleteKey(kid!, { whole })));
+}
+
+async function restore({ values, io, signal }: KeysInvocation, [kid]: readonly string[]): Promise<void> {
+  printDeletion(io, await withKms(values, io, signal, (client) => client.restoreKey(kid!)));
+}
+
+async function exportKey({ values, io, signal }: KeysInvocation, [kid]: readonly string[]): Promise<void> {
+  const { format = 'pem', output } = values;
+  const key = await withKms(values, io, signal, (client) =>
+    kid === undefined ? onlySigningKey(client) : client.key(kid),
+  );
+  const text = exported(key, format);
+  if (output === undefined) return io.result(text, { kid: key.kid, format, text });
+  try {
+    await writeFile(output, `${text}\n`);
+  } catch (error) {
+    throw new CliError('no_output', `cannot write ${output} (${systemCode(error)})`);
+  }
+  return io.result(output, { kid: key.kid, format, file: output });
+}
+
+function exported({ kid, alg, public: key }: KeyInfo, format: string): string {
+  const parts = partsOf(key);
+  if (parts.length === 0) throw new CliError('usage', `${kid} is symmetric: it has no public key`);
+  if (format === 'pem') return toPem(parts);
+  if (format !== 'jwk' && format !== 'trust')
+    throw usage({ name: 'keys' }, `--format must be pem, jwk or trust, not ${JSON.stringify(format)}`);
+  if (alg === 'x-wing') throw new CliError('usage', 'keys of x-wing have no other format than pem');
+  if (format === 'jwk') return JSON.stringify(toJwk(kid, parts));
+  return [kid, ...parts.map(({ pubkey_b64 }) => pubkey_b64)].join(' ');
+}
+
+function printKey(io: KeysInvocation['io'], key: KeyInfo): void {
+  const { kid, state, deletable_ms, versions, attestation_class, verify_mode } = key;
+  const { min_version, min_version_unwrap, effective_ms } = key;
+  const rows: [string, string][] = [
+    ['key', kid],
+    ['state', deletable_ms === undefined || state === 'deleted' ? state : `${state}, final from ${date(deletable_ms)}`],
+    ['versions', versions.join(' ')],
+    ...(key.deleting ?? []).map((each): [string, string] => [
+      'deleting',
+      `${each.version}, final from ${date(each.deletable_ms)}`,
+    ]),
+    ['custody', attestation_class],
+    ['verify mode', verify_mode],
+    ['min version', String(min_version)],
+    ...(effective_ms === undefined
+      ? []
+      : [['for data', `${min_version_unwrap} until ${date(effective_ms)}`] satisfies [string, string]]),
+  ];
+  io.result(columns(rows), key);
+}
+
+function printDeletion(io: KeysInvocation['io'], deletion: KeyDeletion): void {
+  const { kid, state, deletable_ms } = deletion;
+  const text = {
+    kept: `${kid} is kept`,
+    pending: `${kid} can be deleted from ${date(deletable_ms ?? 0)}: then repeat the command, or cancel with \`ron keys restore\``,
+    deleted: `${kid} was deleted`,
+  }[state];
+  io.result(text, deletion);
+}
+
+const date = (time_ms: number): string => new Date(time_ms).toISOString();

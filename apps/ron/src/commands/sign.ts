@@ -2,7 +2,8 @@
 import { writeFile } from 'node:fs/promises';
 import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
-import { hashOfFile, onlySigningKey, withKms, type SignatureFile } from '../kms.ts';
+import { hashOfFile, onlySigningKey, withKms } from '../kms.ts';
+import type { SignatureFile } from '../verify/signature-file.ts';
 
 const options = {
   key: { type: 'string', value: 'KID', doc: 'The key. Default: the only signing key.' },

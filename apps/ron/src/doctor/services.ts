@@ -1,5 +1,6 @@
 /** Checks the running services of a node, or the ports of a stopped one. */
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { access } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tryLock } from '@ron/log';
@@ -80,11 +81,11 @@ export async function checkServices(
         if (reasons !== '') return { level: 'warn', what: `${what} is ready, but degraded`, fix: reasons };
         return { level: 'ok', what: `${what}, ready, ${humanDuration(sched.now_ms() - began_ms)}` };
       } catch {
-        return {
-          level: 'fail',
-          what: `${what} does not answer`,
-          fix: `read logs/${name}.log in the directory of the node`,
-        };
+        const { socket } = home.of(name);
+        const fix = existsSync(socket)
+          ? `read logs/${name}.log in the directory of the node`
+          : `${socket} is missing; restart \`ron up\``;
+        return { level: 'fail', what: `${what} does not answer`, fix };
       }
     }),
   );

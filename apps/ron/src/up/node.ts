@@ -61,7 +61,7 @@ interface Running {
   readonly planned: Planned;
   readonly log: LogFile;
   child: ServiceChild | undefined;
-  /** Kept from the first start until the service has stopped. */
+  /** Its port, until it has stopped. */
   held: HeldPort | undefined;
   /** Set by the first ready line; a restarted service listens at the same URL. */
   url: string | undefined;
@@ -114,8 +114,12 @@ export class Node {
     return Object.fromEntries(this.#running.map(({ planned, child }) => [planned.entry.name, child?.pid]));
   }
 
-  /** Starts all services; resolves when all are ready. A failure resolves `failed` instead. */
+  /**
+   * Starts all services; resolves when all are ready. A failure resolves `failed` instead. Throws if a port is in use,
+   * before any service is started.
+   */
   async start(): Promise<void> {
+    for (const running of this.#running) running.held = heldPort(running.planned.flags);
     for (const name of startOrder(this.#init.services.map(({ entry }) => entry))) {
       const running = this.#byName(name);
       const restarts = this.#init.canWaitFor?.(name) === true ? { restarts_max: Infinity } : {};
@@ -167,19 +171,11 @@ export class Node {
 
   #spawn(running: Running): ServiceChild {
     const { entry, flags } = running.planned;
-    running.held ??= heldPort(flags);
     const { held, log } = running;
     return new ServiceChild({
       name: entry.name,
       main: entry.main,
-      flags:
-        held === undefined
-          ? flags
-          : [
-              ...flags.filter((flag) => !flag.startsWith(BIND)),
-              `${BIND}${held.bind}`,
-              `--server.listen_fd=${LISTEN_FD}`,
-            ],
+      flags: held === undefined ? flags : withPort(flags, held),
       env: this.#init.environmentOf(entry),
       log,
       listen_fd: held?.fd,
@@ -251,8 +247,13 @@ export class Node {
 
 /** The port of the service, if its address is one of the flags. */
 function heldPort(flags: readonly string[]): HeldPort | undefined {
-  const bind = flags.findLast((flag) => flag.startsWith(BIND))?.slice(BIND.length);
+  const bind = flags.find((flag) => flag.startsWith(BIND))?.slice(BIND.length);
   return bind === undefined ? undefined : HeldPort.bind(bind);
+}
+
+function withPort(flags: readonly string[], held: HeldPort): string[] {
+  const others = flags.filter((flag) => !flag.startsWith(BIND));
+  return [...others, `${BIND}${held.bind}`, `--server.listen_fd=${LISTEN_FD}`];
 }
 
 function releasePort(running: Running): void {

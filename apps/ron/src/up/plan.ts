@@ -52,7 +52,7 @@ export interface Planned {
   /** The flags of its process. */
   readonly flags: readonly string[];
   /** The text of a configuration key from the flags, the environment or the file; undefined if the service's default applies. */
-  value(key: string): string | undefined;
+  readonly value: (key: string) => string | undefined;
 }
 
 export async function plan(init: PlanInit): Promise<Planned[]> {

@@ -2,14 +2,11 @@
  * Seals the files of the services with the key that each service is given.
  *
  * Earlier versions gave the key of the node to every service, and a node without `RON_KEK` keeps a key beside each file.
- * Contract: a file that opens with the key of its service is left unchanged. One that opens with another known key is sealed
- * again, atomically: a crash leaves the old file or the new one, and the next run continues. One that opens with none is left
+ * Contract: as `resealFile`, for each file; after a crash the next run continues. A file that opens with no known key is left
  * for its service, which reports it. The services must not run.
  */
-import { access } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { kekFromText, SealedFile, serviceKek } from '@ron/custody/sealed';
-import { isRonError } from '@ron/kernel';
+import { kekFromText, resealFile, serviceKek, type Unlock } from '@ron/custody/sealed';
 import { readSecret } from '@ron/log/secret-file';
 import type { Planned } from './plan.ts';
 
@@ -24,49 +21,17 @@ export async function resealFiles(
       const place = value(key);
       if (place === undefined) continue;
       const path = name === undefined ? place : join(place, name);
-      const before = [kek, ...(kek_before === undefined ? [] : [serviceKek(kek_before, entry.name), kek_before])];
-      await reseal({ path, purpose, kek: serviceKek(kek, entry.name), before }, signal);
+      const replaced = kek_before === undefined ? [] : [serviceKek(kek_before, entry.name), kek_before];
+      const before = [kek, ...replaced, ...(await keyBeside(path))].map(unlockOf);
+      await resealFile({ path, purpose, next: unlockOf(serviceKek(kek, entry.name)), before, signal });
     }
   }
 }
 
-interface Resealing {
-  readonly path: string;
-  readonly purpose: string;
-  readonly kek: string;
-  readonly before: readonly string[];
+/** The key that a service without `RON_KEK` keeps beside its files. */
+async function keyBeside(path: string): Promise<string[]> {
+  const text = await readSecret(join(dirname(path), 'kek')).catch(() => undefined);
+  return text === undefined ? [] : [text];
 }
 
-async function reseal({ path, purpose, kek, before }: Resealing, signal: AbortSignal): Promise<void> {
-  if (!(await exists(path))) return;
-  const beside = await readSecret(join(dirname(path), 'kek')).catch(() => undefined);
-  for (const each of [kek, ...before, ...(beside === undefined ? [] : [beside])]) {
-    const file = await openWith(path, purpose, each, signal);
-    if (file === undefined) continue;
-    await using opened = file;
-    if (each !== kek) await opened.relock({ kek: kekFromText(kek) }, signal);
-    return;
-  }
-}
-
-/** Undefined if the key does not open the file. */
-async function openWith(
-  path: string,
-  purpose: string,
-  kek: string,
-  signal: AbortSignal,
-): Promise<SealedFile<unknown> | undefined> {
-  try {
-    return await SealedFile.open<unknown>({ path, purpose, unlock: { kek: kekFromText(kek) }, initial: {}, signal });
-  } catch (error) {
-    if (isRonError(error, 'not_ready') || isRonError(error, 'validation')) return undefined;
-    throw error;
-  }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return await access(path).then(
-    () => true,
-    () => false,
-  );
-}
+const unlockOf = (kek: string): Unlock => ({ kek: kekFromText(kek) });

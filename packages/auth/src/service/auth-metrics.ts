@@ -41,6 +41,12 @@ export function measureRevocations(metrics: Metrics, watch: RevocationWatch): vo
     'Time since the last answer of passport, or since the start.',
     () => watch.age_ms / 1000,
   );
+  metrics.counterFrom(
+    'revocations_refused_total',
+    'Answers in the name of passport that were refused: forged, replayed, or from another time.',
+    [],
+    () => [{ labels: {}, value: watch.refused_total }],
+  );
   gauge('revocations_known', 'Subjects with a known revocation.', () => watch.size);
   gauge('revocations_put_back', '1 while passport returns an older version than before.', () =>
     Number(watch.isRolledBack),

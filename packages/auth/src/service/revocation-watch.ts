@@ -4,6 +4,11 @@
  *
  * Contract: while passport answers, a revocation is in force here within two seconds after passport acknowledged it. A
  * received revocation is in force at once and stored for the next start.
+ * Only answers that are authenticated for this service count (revocation-answer.ts). Any other answer changes nothing, is
+ * counted and reported, and the next authentic one takes effect at once. Stored revocations are checked like received ones.
+ * An authentic answer from a clock that differs by more than `CLOCK_SKEW_MS`, or with times from the future, is not applied.
+ * It may hold revocations, so capabilities issued by passport are refused (`not_ready`) until an answer is right again; those
+ * of the node itself are not affected. `problem` names the clocks.
  * Until the first answer after a start, capabilities issued by passport are refused (`not_ready`): they may have been
  * revoked while this service was down. Capabilities that the node issued to its owner and services are checked against
  * the stored revocations, so that a node can start at all: passport itself needs keys from kms.
@@ -16,9 +21,12 @@
  */
 import { JsonCalls } from '@ron/client/calls';
 import { reachPrivately } from '@ron/client/node';
-import { Deadline, RonError, sched, sleep } from '@ron/kernel';
-import type { RevocationEpochs } from '../revocations/epochs.ts';
-import { type RevocationDocument, requireDocument, Revocations } from '../revocations/revocations.ts';
+import { Deadline, isRonError, RonError, sched, sleep } from '@ron/kernel';
+import type { Service } from '@ron/proto';
+import type { KeySource } from '../keys/key-source.ts';
+import { CLOCK_SKEW_MS, type RevocationEpochs } from '../revocations/epochs.ts';
+import { newNonce, openAnswer, type OpenedAnswer } from '../revocations/revocation-answer.ts';
+import { type RevocationDocument, requireCurrent, requireDocument, Revocations } from '../revocations/revocations.ts';
 import { isNodeSubject } from '../capability/subjects.ts';
 
 /** Longer than passport holds a poll; with the pause and the next poll still below two seconds. */
@@ -31,8 +39,8 @@ const HASTY_MS = HOLD_MS / 2;
 const QUIET_MS = 5000;
 const RETRY_AFTER_MS = 1000;
 
-/** Polls for revocations newer than a version; undefined: there are none. */
-export type AskRevocations = (after: number | undefined, signal: AbortSignal) => Promise<unknown>;
+/** Polls for revocations newer than a version. Rejects with `integrity` if the answer is not authentic. */
+export type AskRevocations = (after: number | undefined, signal: AbortSignal) => Promise<OpenedAnswer>;
 
 export interface RevocationWatchInit {
   readonly ask: AskRevocations;
@@ -50,17 +58,31 @@ export class RevocationWatch implements RevocationEpochs {
   #heard_ms: number;
   /** The version of the last answer of passport; undefined: no answer since the start. */
   #passport_version: number | undefined;
+  /** Why the last authentic answer was not applied. */
+  #clock_problem: string | undefined;
+  /** Why the last answer was not authentic. */
+  #forgery: string | undefined;
+  #refused_total = 0;
 
   constructor(init: RevocationWatchInit) {
     this.#init = init;
     this.#heard_ms = sched.now_ms();
-    if (init.known !== undefined) this.#revocations.apply(init.known);
+    if (init.known === undefined) return;
+    try {
+      const known = requireDocument(init.known);
+      requireCurrent(known);
+      this.#revocations.apply(known);
+    } catch (error) {
+      // The first answer of passport replaces it; until then its capabilities are refused anyway.
+      init.onProblem(error);
+    }
   }
 
   floor(subject: string): number {
     if (this.#passport_version === undefined && !isNodeSubject(subject)) {
       throw unknown('no answer from passport since the start: its capabilities may have been revoked');
     }
+    if (this.#clock_problem !== undefined && !isNodeSubject(subject)) throw unknown(this.#clock_problem);
     const { max_age_ms } = this.#init;
     if (max_age_ms !== undefined && this.age_ms > max_age_ms) {
       throw unknown('no answer from passport for too long: revocations may be missing');
@@ -87,8 +109,15 @@ export class RevocationWatch implements RevocationEpochs {
     return this.#passport_version !== undefined && this.#passport_version < this.#revocations.version;
   }
 
+  /** Answers that were not applied. */
+  get refused_total(): number {
+    return this.#refused_total;
+  }
+
   /** The reason why a revocation may be unknown; undefined if passport answered recently. */
   get problem(): string | undefined {
+    const doubt = this.#clock_problem ?? this.#forgery ?? this.#revocations.problem;
+    if (doubt !== undefined) return doubt;
     if (this.#passport_version === undefined) return 'no answer from passport since the start';
     if (this.age_ms >= QUIET_MS) return `no answer from passport for ${Math.round(this.age_ms / 1000)} s`;
     if (this.isRolledBack) {
@@ -120,8 +149,7 @@ export class RevocationWatch implements RevocationEpochs {
     // [storage I-4] [kms I-4]
     using deadline = Deadline.after('revocations', POLL_MS, { signal: stopping });
     const before = this.#passport_version;
-    const answer = await deadline.run((signal) => this.#init.ask(before, signal));
-    const document = answer === undefined && before !== undefined ? undefined : requireDocument(answer);
+    const document = await deadline.run((signal) => this.#ask(before, signal));
     this.#heard_ms = sched.now_ms();
     if (document === undefined) return 'nothing';
     const wasRolledBack = this.isRolledBack;
@@ -133,18 +161,67 @@ export class RevocationWatch implements RevocationEpochs {
     await this.#init.keep?.(this.#revocations.document(), stopping).catch(this.#init.onProblem);
     return 'news';
   }
+
+  /** An authentic and current document; undefined if there is nothing new. */
+  async #ask(before: number | undefined, signal: AbortSignal): Promise<RevocationDocument | undefined> {
+    let answer: OpenedAnswer;
+    try {
+      answer = await this.#init.ask(before, signal);
+      this.#forgery = undefined;
+    } catch (error) {
+      if (isRonError(error, 'integrity')) {
+        this.#forgery = error.message;
+        this.#refused_total += 1;
+      }
+      throw error;
+    }
+    const { time_ms, document } = answer;
+    try {
+      requireSameClock(time_ms);
+      if (document !== undefined) requireCurrent(document);
+      else if (before === undefined) throw new RonError('integrity', 'passport did not return its revocations');
+    } catch (error) {
+      this.#clock_problem = (error as RonError).message;
+      this.#refused_total += 1;
+      throw error;
+    }
+    this.#clock_problem = undefined;
+    return document;
+  }
+}
+
+function requireSameClock(time_ms: number): void {
+  const ahead_ms = time_ms - sched.wall_ms();
+  if (Math.abs(ahead_ms) <= CLOCK_SKEW_MS) return;
+  const where = ahead_ms > 0 ? 'ahead of' : 'behind';
+  throw new RonError(
+    'integrity',
+    `the clock of passport is ${Math.round(Math.abs(ahead_ms) / 1000)} s ${where} the clock of this service: set the clocks; capabilities of passport are refused until then`,
+  );
 }
 
 function unknown(message: string): RonError {
   return new RonError('not_ready', message, { op: 'revocations', retry_after_ms: RETRY_AFTER_MS });
 }
 
+export interface AskPassportInit {
+  readonly url: string;
+  /** The pinned TLS key of passport. */
+  readonly pin?: string | undefined;
+  /** The service that polls, and its keys, by which the answer is authenticated. */
+  readonly audience: Service;
+  readonly keys: KeySource;
+}
+
 /** `GET /v1/passport/revocations`, a long poll that passport answers when a revocation was added. */
-export function askPassport(url: string, pin?: string): AskRevocations {
+export function askPassport({ url, pin, audience, keys }: AskPassportInit): AskRevocations {
   const passport = reachPrivately(url, pin);
   const policy = { tries_max: 1, backoff_ms: () => 0 };
   return async (after, signal) => {
     const calls = new JsonCalls('v1/passport/', { ...passport, deadline_ms: POLL_MS, policy });
-    return await calls.get('revocations', `revocations${after === undefined ? '' : `?after=${after}`}`, signal);
+    const poll = { audience, nonce: newNonce() };
+    const query = new URLSearchParams({ ...poll, ...(after !== undefined && { after: String(after) }) });
+    const answer = await calls.get('revocations', `revocations?${query.toString()}`, signal);
+    return await openAnswer(keys, poll, answer, signal);
   };
 }

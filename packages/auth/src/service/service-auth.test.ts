@@ -128,7 +128,7 @@ test('stored revocations are in force from the start, before passport answers', 
   const cache = await SealedCache.open({ path, unlock: { kek: KEK }, signal });
   await cache.saveRevocations({ version: 3, all: 0, subjects: { [subjectTag('root')]: 500 }, ids: {} }, signal);
   await cache.close();
-  const config = { auth: { passport_url: 'http://127.0.0.1:9' }, amnesia: { enabled: false } };
+  const config = { auth: { passport_url: 'unix:/nonexistent/passport.sock' }, amnesia: { enabled: false } };
   const service = await opened(dir, { deriver: new Root(), config, unlock: { kek: KEK } });
   const token = async (epoch: number): Promise<string> =>
     (await mint(service.auth.keys, { ...CLAIM, subject: 'root', epoch }, signal)).token;
@@ -154,7 +154,7 @@ test('a damaged cache, or one sealed with another key, is refused with the reaso
   const capability_file = join(dir, 'kms.cap');
   await writeFile(capability_file, 'x');
   await chmod(capability_file, 0o644);
-  const config = { auth: { kms_url: 'http://127.0.0.1:9', capability_file }, amnesia: { enabled: true } };
+  const config = { auth: { kms_url: 'unix:/nonexistent/passport.sock', capability_file }, amnesia: { enabled: true } };
   const service = await opened(undefined, { config, start_ms: 0 });
   const gates = new Map<string, () => string | undefined>();
   service.auth.report({ gate: (name, { sample }) => gates.set(name, sample), tell: () => undefined });

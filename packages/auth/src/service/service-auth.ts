@@ -139,11 +139,11 @@ export async function openServiceAuth(init: ServiceAuthInit): Promise<ServiceAut
       passport_url === undefined
         ? undefined
         : new RevocationWatch({
-            ask: askPassport(passport_url, passport_pin),
+            ask: askPassport({ url: passport_url, pin: passport_pin, audience, keys }),
             known: cache?.revocations,
             keep: cache && ((document, signal) => cache.saveRevocations(document, signal)),
             max_age_ms: revocations_max_age,
-            onProblem: (error) => log.warn({ err: error }, 'failed to poll passport for revocations'),
+            onProblem: (error) => log.warn({ err: error }, 'failed to get revocations from passport'),
           });
     if (metrics !== undefined) measureKeys(metrics, audience, keys);
     if (metrics !== undefined && watch !== undefined) measureRevocations(metrics, watch);

@@ -55,6 +55,20 @@ export interface BackendState {
   readonly reason: string;
 }
 
+/**
+ * Where the key that encrypts, signs or derives is computed. A backend that stores a key need not compute with it: a TPM
+ * that cannot hold symmetric keys stores an RSA key, and the secret that is derived from it is in the memory of this process
+ * during each call.
+ */
+export type ComputedIn = 'backend' | 'backend; the key of each envelope in process memory' | 'process memory';
+
+/** The class of a key: that of its backend, with the place of computation if it is another one. */
+export function classWith(attestation_class: string, computed: ComputedIn): string {
+  const where = computed.replace(/^backend(; )?/, '');
+  if (where === '') return attestation_class;
+  return `${attestation_class}; ${computed === 'process memory' ? 'computed in process memory' : where}`;
+}
+
 /** Public evidence about a backend, for verifiers that do not trust this process. */
 export interface Attestation {
   readonly attestation_class: string;
@@ -65,8 +79,10 @@ export interface Attestation {
 
 export interface Backend extends AsyncDisposable {
   readonly name: 'memory' | 'file' | 'pkcs11' | 'tpm' | 'cloud';
-  /** How keys are stored, for key lists: `software:memory`, `token:<model>`, ... */
+  /** How keys are stored: `software:memory`, `token:<model>`, ... */
   readonly attestation_class: string;
+  /** The same for keys of one algorithm, and where the effective key is computed if that is not where the key is stored. */
+  attestationClassOf(alg: Alg): string;
   /** The algorithms that `create` accepts. */
   readonly algs: ReadonlySet<Alg>;
   /** Whether calls can succeed now. Cheap. */

@@ -18,6 +18,7 @@ import { Availability } from '../backend/availability.ts';
 import { RefusedKeys } from '../backend/refused-keys.ts';
 import {
   algOfName,
+  classWith,
   unavailable,
   cannotUnwrap,
   isKeyName,
@@ -29,6 +30,7 @@ import {
   requireUse,
   requireWrap,
   type Attestation,
+  type ComputedIn,
   type Backend,
   type BackendState,
   type KeyHandle,
@@ -39,6 +41,11 @@ import { expand } from '../algorithms/expand.ts';
 
 const CALL_MS_MAX = 5000;
 const DELETION_DAYS = 7;
+/** AWS returns a data key for each envelope; the AES-GCM of the envelope is computed here. */
+const COMPUTED: Readonly<Partial<Record<Alg, ComputedIn>>> = {
+  'aes-256-gcm': 'backend; the key of each envelope in process memory',
+  'hmac-sha256': 'backend',
+};
 /** The encryption context, which AWS binds to data keys. */
 const CONTEXT = { 'ron-kms': 'wrap/v1' };
 
@@ -100,6 +107,10 @@ export class CloudBackend implements Backend {
       await backend.close();
       throw error;
     }
+  }
+
+  attestationClassOf(alg: Alg): string {
+    return classWith(this.attestation_class, COMPUTED[alg] ?? 'backend');
   }
 
   state(): BackendState {
@@ -195,7 +206,13 @@ export class CloudBackend implements Backend {
     const { region, endpoint } = this.#init;
     return {
       attestation_class: this.attestation_class,
-      evidence: { provider: 'aws-kms', region, endpoint: endpoint ?? 'default', signed: false },
+      evidence: {
+        provider: 'aws-kms',
+        region,
+        endpoint: endpoint ?? 'default',
+        ...Object.fromEntries(Object.entries(COMPUTED).map(([alg, where]) => [`computed ${alg}`, where])),
+        signed: false,
+      },
       issued_ms: sched.wall_ms(),
     };
   }

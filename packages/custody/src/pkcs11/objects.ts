@@ -33,14 +33,25 @@ export const LOST = new Set<number>([
   CKR.USER_NOT_LOGGED_IN,
   CKR.CRYPTOKI_NOT_INITIALIZED,
 ]);
+/**
+ * How a token stores a secret. A TPM behind tpm2-pkcs11 cannot create symmetric keys and stores an RSA key instead: its
+ * deterministic signature over a fixed text is known to the token only, so the hash of that signature serves as the secret.
+ * That secret is then in the memory of this process during each call.
+ */
+export type Kept = 'hmac' | 'rsa';
+
+/** How new secrets are stored; undefined if these mechanisms cannot store one. */
+export function keptAs(mechanisms: ReadonlySet<number>): Kept | undefined {
+  if (mechanisms.has(CKM.GENERIC_SECRET_KEY_GEN) && mechanisms.has(CKM.SHA256_HMAC)) return 'hmac';
+  return mechanisms.has(CKM.RSA_PKCS_KEY_PAIR_GEN) && mechanisms.has(CKM.SHA256_RSA_PKCS) ? 'rsa' : undefined;
+}
+
 /** The algorithms that these mechanisms support. */
 export function algsOf(mechanisms: ReadonlySet<number>): Alg[] {
   const has = (...all: number[]): boolean => all.every((mechanism) => mechanisms.has(mechanism));
   const algs: Alg[] = [];
   if (has(CKM.EC_EDWARDS_KEY_PAIR_GEN, CKM.EDDSA)) algs.push('ed25519');
-  const keepsSecrets =
-    has(CKM.GENERIC_SECRET_KEY_GEN, CKM.SHA256_HMAC) || has(CKM.RSA_PKCS_KEY_PAIR_GEN, CKM.SHA256_RSA_PKCS);
-  if (keepsSecrets) algs.push('hmac-sha256', 'aes-256-gcm');
+  if (keptAs(mechanisms) !== undefined) algs.push('hmac-sha256', 'aes-256-gcm');
   return algs;
 }
 
@@ -96,7 +107,7 @@ export function generateSecret(
   label: string,
   mechanisms: ReadonlySet<number>,
 ): Handle {
-  if (!mechanisms.has(CKM.GENERIC_SECRET_KEY_GEN)) {
+  if (keptAs(mechanisms) === 'rsa') {
     return generatePair(cryptoki, session, CKM.RSA_PKCS_KEY_PAIR_GEN, name, label, [
       [CKA.MODULUS_BITS, RSA_BITS],
       [CKA.PUBLIC_EXPONENT, Uint8Array.of(1, 0, 1)],

@@ -12,10 +12,11 @@
  */
 import { createHash } from 'node:crypto';
 import { BlockingPool, Deadline, isRonError, orAborted, sched } from '@ron/kernel';
-import type { Alg } from '../algorithms/algorithms.ts';
+import { ALGORITHMS, type Alg } from '../algorithms/algorithms.ts';
 import { Availability } from '../backend/availability.ts';
 import {
   algOfName,
+  classWith,
   unavailable,
   isKeyName,
   noSuchKey,
@@ -28,6 +29,7 @@ import {
   requireUse,
   requireWrap,
   type Attestation,
+  type ComputedIn,
   type Backend,
   type BackendState,
   type KeyHandle,
@@ -69,7 +71,7 @@ export class Pkcs11Backend implements Backend {
 
   private constructor(init: Pkcs11BackendInit, calls: TokenCalls, facts: TokenFacts) {
     this.name = init.name ?? 'pkcs11';
-    this.attestation_class = `token:${facts.info.model}`;
+    this.attestation_class = `${this.name === 'tpm' ? 'tpm' : 'token'}:${facts.info.model}`;
     this.algs = new Set(facts.algs);
     this.#facts = facts;
     this.#calls = calls;
@@ -84,6 +86,10 @@ export class Pkcs11Backend implements Backend {
       await calls.close();
       throw error;
     }
+  }
+
+  attestationClassOf(alg: Alg): string {
+    return classWith(this.attestation_class, computedIn(alg, this.#facts));
   }
 
   state(): BackendState {
@@ -144,12 +150,22 @@ export class Pkcs11Backend implements Backend {
     return expand((data) => this.#calls.run<Uint8Array>('hmac', [key, data], signal), label, bytes);
   }
 
-  /** The token's own description, and the attributes of its keys. It is unsigned, so it is as trustworthy as the module. */
+  /**
+   * The token's own description, the attributes of the objects in it, and where keys of each algorithm are computed. It is
+   * unsigned, so it is as trustworthy as the module.
+   */
   async attest(signal: AbortSignal): Promise<Attestation> {
-    const { info } = await this.#calls.run<TokenFacts>('facts', [], signal);
+    const facts = await this.#calls.run<TokenFacts>('facts', [], signal);
+    const computed = facts.algs.map((alg) => [`computed ${alg}`, computedIn(alg, facts)] as const);
     return {
       attestation_class: this.attestation_class,
-      evidence: { ...info, sensitive: true, extractable: false, signed: false },
+      evidence: {
+        ...facts.info,
+        sensitive: true,
+        extractable: false,
+        ...Object.fromEntries(computed),
+        signed: false,
+      },
       issued_ms: sched.wall_ms(),
     };
   }
@@ -174,6 +190,12 @@ export class Pkcs11Backend implements Backend {
     const seed = createHash('sha256').update(WRAP_CONTEXT).update(salt).digest();
     return this.#calls.run<Uint8Array>('hmac', [key, seed], signal);
   }
+}
+
+function computedIn(alg: Alg, { kept }: TokenFacts): ComputedIn {
+  if (ALGORITHMS[alg].use === 'sign') return 'backend';
+  if (kept === 'rsa') return 'process memory';
+  return ALGORITHMS[alg].use === 'wrap' ? 'backend; the key of each envelope in process memory' : 'backend';
 }
 
 /** Calls to the threads, subject to the availability of the token. */

@@ -23,10 +23,12 @@ import {
   generateSecret,
   HMAC_BYTES,
   isTrue,
+  keptAs,
   LOST,
   requireLogin,
   RSA_BITS,
   search,
+  type Kept,
 } from './objects.ts';
 
 export interface TokenConfig {
@@ -57,13 +59,9 @@ export interface TokenCall {
 export interface TokenFacts {
   readonly info: TokenInfo;
   readonly algs: readonly Alg[];
+  /** How it stores secrets; undefined if it cannot. */
+  readonly kept: Kept | undefined;
 }
-
-/**
- * How a token stores a secret. A TPM behind tpm2-pkcs11 cannot create symmetric keys and stores an RSA key instead: its
- * deterministic signature over a fixed text is known to the token only, so the hash of that signature serves as the secret.
- */
-type Kept = 'hmac' | 'rsa';
 
 interface KeyObject {
   readonly alg: Alg;
@@ -115,7 +113,8 @@ export class Token {
   facts(): TokenFacts {
     return this.#run((cryptoki) => {
       const slot = this.#slot as Handle;
-      return { info: cryptoki.tokenInfo(slot), algs: algsOf(cryptoki.mechanisms(slot)) };
+      const mechanisms = cryptoki.mechanisms(slot);
+      return { info: cryptoki.tokenInfo(slot), algs: algsOf(mechanisms), kept: keptAs(mechanisms) };
     });
   }
 

@@ -102,6 +102,10 @@ export class SoftBackend implements Backend {
     this.#store = init.store;
   }
 
+  attestationClassOf(): string {
+    return this.attestation_class;
+  }
+
   state(): BackendState {
     return this.#isClosed ? { ok: false, reason: 'the backend is closed' } : { ok: true, reason: '' };
   }

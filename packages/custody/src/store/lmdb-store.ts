@@ -18,7 +18,16 @@ import { requireWhole } from './lmdb-file.ts';
 import type { WriteInit, WriteResult } from './lmdb-thread.ts';
 import { recordContext, sealBytes, unsealBytes } from './record-seal.ts';
 import { BatchedStore, type Change, type RangeInit, type RangeRecord } from './record-store.ts';
-import { BOXES_MAX, newHeader, onlyBoxOf, openHeader, parseHeader, withBox, type StoreHeader } from './store-header.ts';
+import {
+  BOXES_MAX,
+  newHeader,
+  onlyBoxOf,
+  openHeader,
+  opensWith,
+  parseHeader,
+  withBox,
+  type StoreHeader,
+} from './store-header.ts';
 
 export interface LmdbStoreInit {
   readonly dir: string;
@@ -119,6 +128,11 @@ export class LmdbStore extends BatchedStore {
       throw new RonError('conflict', 'the store already opens with two keys or passphrases: drop one of them first');
     }
     await this.#replaceHeader(await withBox(this.#header, unlock, this.#opened.master, signal));
+  }
+
+  /** Whether this key or passphrase opens the store. */
+  async opensWith(unlock: Unlock, signal: AbortSignal): Promise<boolean> {
+    return await opensWith(this.#header, unlock, signal);
   }
 
   /** From now on only this key or passphrase opens the store. Older copies of the file still open with the others. */

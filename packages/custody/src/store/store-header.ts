@@ -72,6 +72,15 @@ export async function onlyBoxOf(header: StoreHeader, unlock: Unlock, signal: Abo
   return { ...header, boxes_b64: kept.slice(-1) };
 }
 
+export async function opensWith(header: StoreHeader, unlock: Unlock, signal: AbortSignal): Promise<boolean> {
+  for (const box_b64 of header.boxes_b64) {
+    const master = await openBox(header, box_b64, unlock, signal).catch(() => undefined);
+    signal.throwIfAborted();
+    if (master !== undefined) return true;
+  }
+  return false;
+}
+
 async function openBox({ id }: StoreHeader, box_b64: string, unlock: Unlock, signal: AbortSignal): Promise<KeyObject> {
   return await openKeyBox(unlock, contextOf(id), Buffer.from(box_b64, 'base64'), signal);
 }

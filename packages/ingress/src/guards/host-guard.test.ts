@@ -62,7 +62,7 @@ test('a guard gives the same answer on every call, independent of earlier calls'
 test('the accepted hosts follow from the bind address', () => {
   assert.equal(hostsFor('0.0.0.0', []), undefined);
   assert.equal(hostsFor('::', []), undefined);
-  assert.deepEqual(hostsFor('203.0.113.1', ['ron.example']), ['ron.example']);
+  assert.deepEqual(hostsFor('203.0.113.1', ['ron.example']), ['ron.example', 'localhost']);
   assert.ok(hostAllowed('RON.example:1', hostsFor('127.0.0.1', ['Ron.Example'])!));
   assert.ok(hostAllowed('127.0.0.9:5', hostsFor('127.0.0.9', [])!));
   assert.ok(hostAllowed('[::1]:5', hostsFor('::1', [])!));

@@ -15,6 +15,7 @@ const RLIMIT_CORE = 4;
 export function protectProcess(): string | undefined {
   if (process.platform !== 'linux') return `not supported on ${process.platform}`;
   try {
+    // oxlint-disable-next-line ron/no-blocking-calls -- once, after the ready line; the calls themselves take microseconds
     const koffi = createRequire(import.meta.url)('koffi') as typeof import('koffi');
     const libc = koffi.load(null);
     const prctl = libc.func(

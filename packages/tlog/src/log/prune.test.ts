@@ -236,3 +236,21 @@ test('an archive that was copied before each pruning is the whole log', async (t
   await source[Symbol.asyncDispose]();
   await log.close();
 });
+
+test('a log can be audited while it is pruned', async (t) => {
+  const dir = join(tempDirFor(t), 'log');
+  const log = await open(realFileSystem, { dir });
+  await log.append(entriesOf(0, 6000), signal);
+  await log.writeCheckpoint(signal);
+  await using source = await dirSource(dir);
+  for (const before of [1024, 2048, 4096]) {
+    const entry = await announce(log, before);
+    let pruning: Promise<unknown> | undefined;
+    // The audit has read the mark and the first entries when they are removed.
+    const onProgress = (): void => void (pruning ??= log.prune({ before, entry }, signal));
+    const result = await verifyLog(source, vkeys, { signal, onProgress });
+    assert.ok(result.ok, JSON.stringify(result));
+    await pruning;
+  }
+  await log.close();
+});

@@ -50,6 +50,8 @@ export interface AuditorInit {
   readonly mode: () => AuditMode;
   readonly space: Pick<LogSpace, 'refusal' | 'hold'>;
   readonly summaries: Pick<Summaries, 'takeTurn'>;
+  /** Whether the log is damaged and takes no entries. */
+  readonly isUnsound: () => boolean;
   /** Called for each operation that was refused for lack of room. */
   readonly onNoRoom: () => void;
 }
@@ -136,15 +138,18 @@ export class Auditor {
     this.recordFailure(caller, attempt, error, false);
   }
 
-  /** Records an operation without side effects. Only a strict log makes the caller wait, and only for its own entry. */
+  /**
+   * Records an operation without side effects. Only a strict log makes the caller wait, and only for its own entry. While
+   * the log is damaged, such operations are counted for the log that follows it.
+   */
   recordRead(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
-    const { trail, mode } = this.#init;
+    const { trail, mode, isUnsound } = this.#init;
     trail.begin(1);
     const event = eventOf(caller, attempt, used, result);
-    if (mode() === 'strict' && this.#hasOwnEntry(event.tenant)) {
+    if (isUnsound()) trail.count(event);
+    else if (mode() === 'strict' && this.#hasOwnEntry(event.tenant)) {
       return trail.record(this.#entryOf(event, event.tenant), caller.deadline.signal);
-    }
-    if (mode() === 'strict') trail.count(event);
+    } else if (mode() === 'strict') trail.count(event);
     else this.#noteOrCount(event, event.tenant);
     return undefined;
   }

@@ -15,7 +15,7 @@ const NOTHING = new Uint8Array(0);
 /** A key with two versions, the first of which has wrapped data. Deletions have no waiting period. */
 async function setUp(backend: MemoryBackend) {
   const store = storeWith();
-  const registry = new KeyRegistry({ store, keys_max: 10 });
+  const registry = new KeyRegistry({ store, keys_max: 1000 });
   const make = new KeyOperations(registry, backend);
   const work = new KeyLifecycle(registry, backend, () => 0);
   const secrets = new SecretOperations(registry, backend);

@@ -53,13 +53,17 @@ export class KeyLifecycle {
 
   /** Once it resolves, the key signs, wraps, unwraps and derives nothing. Idempotent. */
   async disable(kid: string, signal: AbortSignal): Promise<KeyRecord> {
-    return await this.#registry.change((index) => ({ ...kept(index.record(kid)), disabled: true }), signal);
+    return await this.#registry.change((index) => {
+      const record = kept(index.record(kid));
+      return record.disabled === true ? record : { ...record, disabled: true };
+    }, signal);
   }
 
   async enable(kid: string, signal: AbortSignal): Promise<KeyRecord> {
     return await this.#registry.change((index) => {
-      const { disabled: _, ...enabled } = kept(index.record(kid));
-      return enabled;
+      const record = kept(index.record(kid));
+      const { disabled, ...enabled } = record;
+      return disabled === undefined ? record : enabled;
     }, signal);
   }
 
@@ -111,8 +115,10 @@ export class KeyLifecycle {
     if (target.deleted === true) return target;
     if (target.deletable_ms === undefined) return { ...target, deletable_ms: now_ms + this.#delete_wait_ms() };
     if (target.deletable_ms > now_ms) {
-      throw new RonError('conflict', `${name} can be deleted after the waiting period`, {
-        details: { deletable_ms: target.deletable_ms },
+      const { deletable_ms } = target;
+      const from = new Date(deletable_ms).toISOString();
+      throw new RonError('conflict', `${name} can be deleted after the waiting period, from ${from}`, {
+        details: { deletable_ms },
       });
     }
     // Stored before the key is destroyed: from here on the deletion cannot be cancelled.
@@ -147,8 +153,8 @@ function kept(record: KeyRecord): KeyRecord {
 
 function restored<D extends Deletable>(target: D): D {
   if (target.deleted === true) throw new RonError('conflict', 'it was deleted and cannot be restored');
-  const { deletable_ms: _, ...left } = target;
-  return left as D;
+  const { deletable_ms, ...left } = target;
+  return deletable_ms === undefined ? target : (left as D);
 }
 
 function withoutHandle(version: KeyVersion): KeyVersion {

@@ -114,4 +114,13 @@ test('more raises than fit extend the wait of the last and never shorten one', (
   assert.equal(minDataVersion(record, START_MS + 60 + WAIT_MS), 60);
   const later = withMinVersion(record, 61, START_MS + 2 * WAIT_MS, WAIT_MS);
   assert.deepEqual(later.raising, { from: 60, steps: [{ min_version: 61, effective_ms: START_MS + 3 * WAIT_MS }] });
+
+  // Those in force make room; those in their wait keep their times.
+  const half_ms = START_MS + 10 + WAIT_MS;
+  const joined = withMinVersion(record, 61, half_ms, WAIT_MS);
+  assert.deepEqual(
+    joined.raising!.steps.slice(0, -1),
+    record.raising!.steps.filter(({ effective_ms }) => effective_ms > half_ms),
+  );
+  assert.equal(minDataVersion(joined, half_ms), minDataVersion(record, half_ms));
 });

@@ -48,7 +48,7 @@ function raised({ from, steps }: Raising, raise: Raise, now_ms: number): Raising
   const step = { ...raise, effective_ms: Math.max(raise.effective_ms, last_ms) };
   if (steps.length < RAISES_MAX) return { from, steps: [...steps, step] };
   const inForce = steps.findLast(({ effective_ms }) => effective_ms <= now_ms);
-  if (inForce === undefined) return { from, steps: steps.with(-1, step) };
+  if (inForce === undefined) return { from, steps: [...steps.slice(0, -1), step] };
   const waiting = steps.filter(({ effective_ms }) => effective_ms > now_ms);
   return { from: inForce.min_version, steps: [...waiting, step] };
 }

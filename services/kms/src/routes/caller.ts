@@ -6,12 +6,11 @@ import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { tenantOf } from '../keys/kid.ts';
 
 const NAME = /^[\w.:-]{1,128}$/;
-/** Issuing capabilities that an entry names, nearest first; a longer chain is cut at its end. */
-const CHAIN_MAX = 16;
+const NO_CHAIN: readonly string[] = [];
 
 export function callerOf({ grant, deadline }: Pick<RouteContext, 'grant' | 'deadline'>): Caller {
-  const chain = (grant?.chain ?? []).slice(0, CHAIN_MAX).map(nameOr);
-  return { actor: nameOr(grant?.capability_id), subject: nameOr(grant?.subject), chain, deadline };
+  const { capability_id, subject, chain = NO_CHAIN } = grant ?? {};
+  return { actor: nameOr(capability_id), subject: nameOr(subject), chain, deadline };
 }
 
 /** Text that is not a name does not belong in the log. */

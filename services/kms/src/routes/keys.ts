@@ -1,5 +1,5 @@
 /** Handlers for the life of a key. They return public parts only; no handler returns a private key. */
-import type { Alg, PublicPart } from '@ron/custody';
+import type { Alg, Backend, PublicPart } from '@ron/custody';
 import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { RonError, sched } from '@ron/kernel';
 import type { Auditor } from '../audit/auditor.ts';
@@ -18,8 +18,8 @@ export interface KeyRoutesInit {
   readonly registry: KeyRegistry;
   readonly keys: KeyService;
   readonly auditor: Pick<Auditor, 'recordRefusal'>;
-  /** Of the backend that holds the keys. */
-  readonly attestation_class: string;
+  /** It holds the keys. */
+  readonly backend: Pick<Backend, 'attestation_class' | 'attestationClassOf'>;
   readonly attestation: () => unknown;
 }
 
@@ -49,7 +49,7 @@ export async function importKey(
 }
 
 export function listKeys(
-  { registry, attestation_class }: KeyRoutesInit,
+  { registry, backend }: KeyRoutesInit,
   { query }: RouteContext<typeof schemas.LIST>,
 ): RouteAnswer {
   requireUnreserved({ tenant: query.tenant });
@@ -58,7 +58,7 @@ export function listKeys(
   const found = registry.page({ prefix: prefixOf(query), after, limit: limit + 1 });
   const page = found.slice(0, limit);
   const next = found.length > limit ? page.at(-1)?.name : undefined;
-  const keys = page.map((record) => keyView(record, headOf(record), attestation_class));
+  const keys = page.map((record) => keyView(record, headOf(record), backend));
   return json(200, { keys, ...(next === undefined ? {} : { next }) }, NO_STORE);
 }
 
@@ -71,16 +71,16 @@ function prefixOf({ tenant, prefix = '' }: { readonly tenant?: string; readonly 
 }
 
 export function readKey(
-  { registry, attestation_class }: KeyRoutesInit,
+  { registry, backend }: KeyRoutesInit,
   { params }: RouteContext<typeof schemas.READ>,
 ): RouteAnswer {
   requireUnreserved(factsOf(params.kid));
   const { record, version } = registry.index.find(params.kid);
-  return json(200, keyView(record, version, attestation_class), NO_STORE);
+  return json(200, keyView(record, version, backend), NO_STORE);
 }
 
-export function readAttestation({ attestation_class, attestation }: KeyRoutesInit): RouteAnswer {
-  return json(200, { attestation_class, attestation: attestation() ?? null }, NO_STORE);
+export function readAttestation({ backend, attestation }: KeyRoutesInit): RouteAnswer {
+  return json(200, { attestation_class: backend.attestation_class, attestation: attestation() ?? null }, NO_STORE);
 }
 
 export async function rotateKey(
@@ -96,30 +96,30 @@ export async function rotateKey(
 }
 
 export async function setPolicy(
-  { keys, auditor, attestation_class }: KeyRoutesInit,
+  { keys, auditor, backend }: KeyRoutesInit,
   context: RouteContext<typeof schemas.POLICY>,
 ): Promise<RouteAnswer> {
   requireAllowedKid(auditor, context, 'policy');
   const record = await keys.setMinVersion(context.params.kid, context.body.min_version, callerOf(context));
-  return json(200, keyView(record, headOf(record), attestation_class), NO_STORE);
+  return json(200, keyView(record, headOf(record), backend), NO_STORE);
 }
 
 export async function disableKey(
-  { keys, auditor, attestation_class }: KeyRoutesInit,
+  { keys, auditor, backend }: KeyRoutesInit,
   context: RouteContext<typeof schemas.DISABLE>,
 ): Promise<RouteAnswer> {
   const kid = requireWhole(auditor, context, 'disable');
   const record = await keys.disable(kid, callerOf(context));
-  return json(200, keyView(record, headOf(record), attestation_class), NO_STORE);
+  return json(200, keyView(record, headOf(record), backend), NO_STORE);
 }
 
 export async function enableKey(
-  { keys, auditor, attestation_class }: KeyRoutesInit,
+  { keys, auditor, backend }: KeyRoutesInit,
   context: RouteContext<typeof schemas.DISABLE>,
 ): Promise<RouteAnswer> {
   const kid = requireWhole(auditor, context, 'enable');
   const record = await keys.enable(kid, callerOf(context));
-  return json(200, keyView(record, headOf(record), attestation_class), NO_STORE);
+  return json(200, keyView(record, headOf(record), backend), NO_STORE);
 }
 
 /** A kid with a version deletes that version. A kid without one deletes the key, and the body must say so. */
@@ -189,7 +189,7 @@ function publicView(alg: Alg, parts: readonly PublicPart[]): PublicView {
   return only === undefined ? { alg } : { alg, pubkey_b64: only.pubkey_b64 };
 }
 
-function keyView(record: KeyRecord, version: KeyVersion, attestation_class: string): Record<string, unknown> {
+function keyView(record: KeyRecord, version: KeyVersion, backend: KeyRoutesInit['backend']): Record<string, unknown> {
   const { name, alg, versions, imported, verify_mode, min_version, deletable_ms } = record;
   const now_ms = sched.wall_ms();
   const effective_ms = effectiveAt_ms(record, now_ms);
@@ -201,7 +201,7 @@ function keyView(record: KeyRecord, version: KeyVersion, attestation_class: stri
     ...(deletable_ms !== undefined && { deletable_ms }),
     versions: versions.filter((each) => each.deleted !== true).map((each) => `#v${each.version}`),
     public: publicView(alg, version.public),
-    attestation_class: imported ? 'imported' : attestation_class,
+    attestation_class: imported ? 'imported' : backend.attestationClassOf(alg),
     verify_mode,
     min_version,
     min_version_unwrap: minDataVersion(record, now_ms),

@@ -6,6 +6,7 @@
  * A key with purpose `raw` signs the given bytes unchanged.
  */
 import { RonError } from '@ron/kernel';
+import { signedText } from '@ron/proto';
 import { RAW_PURPOSE } from '../keys/kid.ts';
 
 export const MESSAGE_BYTES_MAX = 64 * 1024;
@@ -22,6 +23,6 @@ export function signedBytes(purpose: string, kid: string, payload: Payload): Uin
     if (message !== undefined && payload_b3 === undefined) return message;
     throw new RonError('validation', 'keys with purpose raw require message_b64 instead of payload_b3');
   }
-  if (payload_b3 !== undefined && message === undefined) return Buffer.from(`ron-kms/v1\n${kid}\n${payload_b3}\n`);
+  if (payload_b3 !== undefined && message === undefined) return Buffer.from(signedText(kid, payload_b3));
   throw new RonError('validation', 'the key requires payload_b3; message_b64 is for keys with purpose raw');
 }

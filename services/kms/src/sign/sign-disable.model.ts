@@ -10,9 +10,9 @@ import type { Build } from '@ron/explorer';
 import { isRonError } from '@ron/kernel';
 import type { KeyLifecycle } from '../keys/key-lifecycle.ts';
 import type { KeyRegistry } from '../keys/key-registry.ts';
-import type { KeyRecord } from '../keys/key-record.ts';
+import type { KeyRecord, KeyVersion } from '../keys/key-record.ts';
 import { ModelStore } from '../keys/model-store.ts';
-import { KEYS } from '../vault/tables.ts';
+import { KEYS, VERSIONS } from '../vault/tables.ts';
 import type { Signer } from './signer.ts';
 
 /** The classes under test; the mutation tests replace one of them. */
@@ -76,8 +76,8 @@ export function signAgainstDisable(parts: Parts, init: SignDisableInit): Build {
       final: () => {
         const { disabled, deleted } = store.durable<KeyRecord>(KEYS, NAME);
         assert.equal(disabled ?? deleted, true);
-        const [version] = new parts.KeyRegistry({ store, keys_max: 10 }).index.get(NAME)!.versions;
-        assert.equal(version!.handle, init.withdrawal === 'delete' ? undefined : 'key 1');
+        const version = store.durable<KeyVersion>(VERSIONS, `${NAME}#000001`);
+        assert.equal(version.handle, init.withdrawal === 'delete' ? undefined : 'key 1');
       },
     };
   };

@@ -1,18 +1,23 @@
 /** Handlers of passport. Their responses contain tokens or short-lived facts, so they are never cached. */
-import { parseCaveat, type RevocationDocument } from '@ron/auth';
+import { parseCaveat, type RevocationAnswer, type RevocationDocument, type RevocationPoll } from '@ron/auth';
 import type { AccessFacts } from '@ron/proto';
-import { empty, json, type AnswerHeaders, type RouteAnswer, type RouteContext } from '@ron/ingress';
+import { json, type AnswerHeaders, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { assert } from '@ron/kernel';
 import { type Log } from '@ron/telemetry';
 import type { Issuer } from '../issuer.ts';
 import type { PassportCounters } from '../metrics.ts';
-import type { RevocationRegistry } from '../revocation-registry.ts';
+import type { RevocationRegistry, RevocationTarget } from '../revocation-registry.ts';
 import type * as schemas from './schemas.ts';
 
 export interface PassportRoutesInit {
   readonly issuer: Issuer;
   readonly registry: RevocationRegistry;
   readonly newerThan: (known: number | undefined, signal: AbortSignal) => Promise<RevocationDocument | undefined>;
+  readonly sign: (
+    poll: RevocationPoll,
+    document: RevocationDocument | undefined,
+    signal: AbortSignal,
+  ) => Promise<RevocationAnswer>;
   readonly count: PassportCounters;
   readonly log: Pick<Log, 'info'>;
 }
@@ -46,20 +51,21 @@ export async function revoke(
   { registry, count, log }: PassportRoutesInit,
   { body, grant, deadline }: RouteContext<typeof schemas.REVOKE>,
 ): Promise<RouteAnswer> {
-  const subject = 'subject' in body ? body.subject : undefined;
-  const epoch = await registry.revoke(subject, deadline.signal);
-  count.revoked(subject === undefined ? 'all' : 'subject');
-  log.info({ subject: subject ?? 'all', epoch, by: grant?.capability_id }, 'revoked');
-  return json(200, { ...(subject !== undefined && { subject }), epoch }, NO_STORE);
+  const target: RevocationTarget = 'all' in body ? 'all' : body;
+  const epoch = await registry.revoke(target, deadline.signal);
+  count.revoked(target === 'all' ? 'all' : 'subject' in target ? 'subject' : 'id');
+  const named = target === 'all' ? {} : target;
+  log.info({ ...(target === 'all' ? { subject: 'all' } : target), epoch, by: grant?.capability_id }, 'revoked');
+  return json(200, { ...named, epoch }, NO_STORE);
 }
 
 export async function readRevocations(
-  { newerThan }: PassportRoutesInit,
+  { newerThan, sign }: PassportRoutesInit,
   { query, deadline }: RouteContext<typeof schemas.REVOCATIONS>,
 ): Promise<RouteAnswer> {
-  const known = query.after === undefined ? undefined : Number(query.after);
-  const document = await newerThan(known, deadline.signal);
-  return document === undefined ? empty(204, NO_STORE) : json(200, document, NO_STORE);
+  const { audience, nonce, after } = query;
+  const document = await newerThan(after === undefined ? undefined : Number(after), deadline.signal);
+  return json(200, await sign({ audience, nonce }, document, deadline.signal), NO_STORE);
 }
 
 /** The facts of an issue request are its own caveats: a limited issuer cannot issue beyond its limits. */

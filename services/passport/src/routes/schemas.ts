@@ -1,4 +1,5 @@
 /** The shapes of requests and responses, one constant per route. */
+import { CAPABILITY_ID_PATTERN, NONCE_PATTERN } from '@ron/auth';
 import { SERVICES, type Service } from '@ron/proto';
 import { Type } from '@ron/ingress';
 
@@ -8,6 +9,7 @@ const strict = { additionalProperties: false } as const;
 const audience = (name: Service) => Type.Literal(name);
 const Audience = Type.Union(SERVICES.map(audience) as unknown as [ReturnType<typeof audience>]);
 const Subject = Type.String({ pattern: '^[A-Za-z0-9_-]{1,64}$' });
+const CapabilityId = Type.String({ pattern: CAPABILITY_ID_PATTERN });
 const ScopeText = Type.String({ maxLength: 64 });
 
 export const ISSUE = {
@@ -48,13 +50,31 @@ export const VERIFY = {
 } as const;
 
 export const REVOKE = {
-  body: Type.Union([Type.Object({ subject: Subject }, strict), Type.Object({ all: Type.Literal(true) }, strict)]),
-  response: { 200: Type.Object({ subject: Type.Optional(Type.String()), epoch: Type.Integer() }, strict) },
+  body: Type.Union([
+    Type.Object({ subject: Subject }, strict),
+    Type.Object({ capability_id: CapabilityId }, strict),
+    Type.Object({ all: Type.Literal(true) }, strict),
+  ]),
+  response: {
+    200: Type.Object(
+      {
+        subject: Type.Optional(Type.String()),
+        capability_id: Type.Optional(Type.String()),
+        epoch: Type.Integer(),
+      },
+      strict,
+    ),
+  },
 } as const;
 
 export const REVOCATIONS = {
-  query: Type.Object({ after: Type.Optional(Type.String({ pattern: '^[0-9]{1,15}$' })) }, strict),
-  response: {
-    200: Type.Object({ version: Type.Integer(), all: Type.Integer(), subjects: Type.Record(Type.Integer()) }, strict),
-  },
+  query: Type.Object(
+    {
+      audience: Audience,
+      nonce: Type.String({ pattern: NONCE_PATTERN }),
+      after: Type.Optional(Type.String({ pattern: '^[0-9]{1,15}$' })),
+    },
+    strict,
+  ),
+  response: { 200: Type.Object({ key_id: Type.String(), signed: Type.String(), mac: Type.String() }, strict) },
 } as const;

@@ -5,7 +5,7 @@
  * and when kms or passport restarts, because kms with `--amnesia` has new keys then.
  * Bound: `PREPARE_MS` for each renewal, and `TRIES_MAX` tries during the start. Cancellation: by the signal of each call.
  */
-import { NOTHING_REVOKED, requireDocument, Revocations, type RevocationEpochs } from '@ron/auth';
+import { NOTHING_REVOKED, Revocations, type KeySource, type RevocationEpochs } from '@ron/auth';
 import { askPassport } from '@ron/auth/service';
 import { Deadline, idempotent, isRonError, jittered, retry } from '@ron/kernel';
 import { makeDirectory } from '@ron/log';
@@ -76,17 +76,19 @@ export class NodeCapabilities {
     if (key_service === undefined) return await renewByKeyFile(this.#home, this.#running, signal);
     if (!this.#listening.has(key_service)) return;
     using deadline = Deadline.after('prepare', PREPARE_MS, { signal });
-    const epochs = await this.#revoked(deadline.signal);
-    const init = { home: this.#home, key_service, running: this.#running, epochs };
+    const revoked = (keys: KeySource, within: AbortSignal): Promise<RevocationEpochs> => this.#revoked(keys, within);
+    const init = { home: this.#home, key_service, running: this.#running, revoked };
     await renewThroughKms(init, deadline.signal);
   }
 
-  async #revoked(signal: AbortSignal): Promise<RevocationEpochs> {
-    const passport = this.#revocations_service;
-    if (passport === undefined || !this.#listening.has(passport)) return NOTHING_REVOKED;
+  async #revoked(keys: KeySource, signal: AbortSignal): Promise<RevocationEpochs> {
+    const audience = this.#revocations_service;
+    if (audience === undefined || !this.#listening.has(audience)) return NOTHING_REVOKED;
     try {
       const revocations = new Revocations();
-      revocations.apply(requireDocument(await askPassport(socketUrl(this.#home, passport))(undefined, signal)));
+      const ask = askPassport({ url: socketUrl(this.#home, audience), audience, keys });
+      const { document } = await ask(undefined, signal);
+      if (document !== undefined) revocations.apply(document);
       return revocations;
     } catch (error) {
       // Passport runs and reports the cause itself; the other services can start.

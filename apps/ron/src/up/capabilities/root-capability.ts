@@ -6,7 +6,7 @@
  * each service has a file with its own keys. `root.cap` holds a token with all scopes for each service. Invalid and
  * expiring capabilities are replaced (renewal.ts); the others stay.
  */
-import { DerivedKeySource, FileKeySource, NOTHING_REVOKED, type RevocationEpochs } from '@ron/auth';
+import { DerivedKeySource, FileKeySource, NOTHING_REVOKED, type KeySource, type RevocationEpochs } from '@ron/auth';
 import { KmsDeriver } from '@ron/auth/service';
 import type { Service } from '@ron/proto';
 import { readCapabilities, readCapabilityFile, writeCapabilities, type Capabilities } from '../../capability-file.ts';
@@ -41,13 +41,13 @@ export interface ThroughKmsInit {
   /** The service that derives the keys; called at its socket. */
   readonly key_service: Service;
   readonly running: readonly ServiceEntry[];
-  /** The known revocations. */
-  readonly epochs: RevocationEpochs;
+  /** Returns the known revocations, authenticated by the keys. */
+  readonly revoked: (keys: KeySource, signal: AbortSignal) => Promise<RevocationEpochs>;
 }
 
 /** With kms: creates or renews the capabilities of the owner and of the services. */
 export async function renewThroughKms(init: ThroughKmsInit, signal: AbortSignal): Promise<void> {
-  const { home, key_service, running, epochs } = init;
+  const { home, key_service, running, revoked } = init;
   const { path } = ownerFile(home, key_service);
   const token = await readCapabilityFile(path, key_service);
   if (token === undefined)
@@ -56,7 +56,7 @@ export async function renewThroughKms(init: ThroughKmsInit, signal: AbortSignal)
   await using keys = new DerivedKeySource({
     deriver: new KmsDeriver({ url: socketUrl(home, key_service), capability }),
   });
-  await renewAll(home, running, { keys, epochs }, signal);
+  await renewAll(home, running, { keys, epochs: await revoked(keys, signal) }, signal);
 }
 
 /** Renews the capabilities of calls first: starting services wait for them. */

@@ -1,0 +1,64 @@
+/** Keys are withdrawn and restored from the command line. */
+import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { ron, temporaryDir, up } from './support.ts';
+
+test('a key is disabled, deleted in two steps and restored, and a minimum version is raised and lowered', async (t) => {
+  const work = await temporaryDir(t);
+  const dir = join(work, 'node');
+  await up(t, dir);
+  const run = (...args: string[]) => ron(t, [...args, '--dir', dir], { cwd: work });
+  await writeFile(join(work, 'report.txt'), 'all is well\n');
+  const kid = (await run('keys', 'create', '--tenant', 'acme', '--alg', 'ed25519')).text.trim();
+  const key = kid.slice(0, -3);
+  const sign = () => run('sign', 'report.txt', '--key', key);
+
+  assert.match((await run('keys', 'disable', key)).text, /^state +disabled$/m);
+  assert.match((await sign()).stderr, /is disabled: enable it first/);
+  const none = await run('sign', 'report.txt');
+  assert.match(none.stderr, /found 0 signing keys/, 'a disabled key is not chosen');
+  assert.match((await run('keys', 'enable', key)).text, /^state +enabled$/m);
+  assert.equal((await sign()).code, 0);
+
+  const unconfirmed = await run('keys', 'delete', key);
+  assert.equal(unconfirmed.code, 64);
+  assert.match(
+    unconfirmed.stderr,
+    /stops working, and a second call .* destroys all its versions\. Confirm with --yes/,
+  );
+  const begun = await run('keys', 'delete', key, '--yes');
+  assert.match(begun.text, /can be deleted from \d{4}-\d\d-\d\dT.*Z: then repeat the command, or cancel with/);
+  assert.match((await run('keys', 'show', key)).text, /^state +deleting, final from \d{4}-/m);
+  assert.match((await run('keys', 'list')).text, /, #v1, deleting$/m);
+  const early = await run('keys', 'delete', key, '--yes');
+  assert.equal(early.code, 1);
+  assert.match(early.stderr, /can be deleted after the waiting period/);
+  assert.match((await sign()).stderr, /is being deleted: restore it first/);
+  assert.equal((await run('keys', 'restore', key)).text, `${key} is kept\n`);
+  assert.equal((await sign()).code, 0);
+
+  await run('keys', 'rotate', kid);
+  assert.equal((await run('keys', 'min-version', key, '2')).code, 64, 'without confirmation');
+  const raised = await run('keys', 'min-version', key, '2', '--yes');
+  assert.match(raised.text, /^min version +2$/m);
+  assert.match(raised.text, /^for data +1 until \d{4}-/m);
+  assert.equal((await run('verify', 'report.txt', '--key', key)).code, 65);
+  const lowered = JSON.parse((await run('keys', 'min-version', key, '1', '--yes', '--json')).text) as object;
+  assert.partialDeepStrictEqual(lowered, { min_version: 1, min_version_unwrap: 1, state: 'enabled' });
+  assert.equal((await run('verify', 'report.txt', '--key', key)).code, 0);
+  assert.match((await run('keys', 'delete', `${key}#v1`, '--yes')).text, /#v1 can be deleted from/);
+  for (const [args, message] of [
+    [['keys', 'explode'], /unknown verb explode: expected create, rotate/],
+    [['keys', 'disable'], /expected `keys disable KID`/],
+    [['keys', 'disable', kid], /name the key without a version/],
+    [['keys', 'min-version', key, 'x', '--yes'], /must be a positive number/],
+    [['keys', 'export', key, '--format', 'der'], /--format must be pem, jwk or trust/],
+    [['keys', 'list', key], /expected `keys list`/],
+  ] as [string[], RegExp][]) {
+    const { code, stderr } = await run(...args);
+    assert.equal(code, 64, args.join(' '));
+    assert.match(stderr, message);
+  }
+});

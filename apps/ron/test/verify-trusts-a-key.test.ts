@@ -1,0 +1,68 @@
+/** `ron verify` trusts the key that the user names, not the one that a signature names. */
+import assert from 'node:assert/strict';
+import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { ron, temporaryDir, up } from './support.ts';
+
+test('a file re-signed by the key of another tenant is not valid, with kms, with a trust file and offline', async (t) => {
+  const work = await temporaryDir(t);
+  const dir = join(work, 'node');
+  const node = await up(t, dir);
+  const at = (name: string): string => join(work, name);
+  const run = (...args: string[]) => ron(t, [...args, '--dir', dir], { cwd: work });
+  await writeFile(at('report.txt'), 'all is well\n');
+  const [acme, zoo] = await Promise.all(
+    ['acme', 'zoo'].map(async (tenant) => (await run('keys', 'create', '--tenant', tenant)).text.trim()),
+  );
+  assert.equal((await run('sign', 'report.txt', '--key', acme!)).code, 0);
+  assert.equal((await run('sign', 'report.txt', '--key', zoo!, '-o', 'forged.sig')).code, 0);
+  assert.equal((await run('keys', 'export', acme!, '-o', 'acme.pem')).code, 0);
+  assert.equal((await run('keys', 'export', acme!, '--format', 'jwk', '-o', 'acme.jwk')).code, 0);
+  assert.equal((await run('keys', 'export', acme!, '--format', 'trust', '-o', 'signers')).code, 0);
+  await writeFile(at('prefixes'), 'acme/\n');
+
+  const undecided = await run('verify', 'report.txt', '-s', 'forged.sig');
+  assert.deepEqual([undecided.code, undecided.text], [64, '']);
+  assert.match(undecided.stderr, /--key, --tenant, --public or --trust\. Not verified: the signature names zoo\//);
+  const ways = [
+    ['--key', acme!],
+    ['--key', acme!.slice(0, -3)],
+    ['--tenant', 'acme'],
+    ['--trust', 'prefixes'],
+    ['--trust', 'signers'],
+    ['--public', 'acme.pem'],
+    ['--public', 'acme.jwk'],
+    ['--public', 'acme.pem', '--tenant', 'acme'],
+  ];
+  for (const way of ways) {
+    const good = await run('verify', 'report.txt', ...way);
+    assert.equal(good.code, 0, `${way.join(' ')}: ${good.stderr}`);
+    assert.match(good.text, /^valid: .*\(ed25519, ml-dsa-65\)/);
+    const forged = await run('verify', 'report.txt', '-s', 'forged.sig', ...way);
+    assert.deepEqual([forged.code, forged.text], [65, ''], way.join(' '));
+  }
+
+  // The forger writes the trusted name over its own signature.
+  const forged = (await readFile(at('forged.sig'), 'utf8')).replaceAll(zoo!, acme!);
+  await writeFile(at('renamed.sig'), forged);
+  for (const way of ways) {
+    const renamed = await run('verify', 'report.txt', '-s', 'renamed.sig', ...way);
+    assert.deepEqual([renamed.code, renamed.text], [65, ''], way.join(' '));
+  }
+
+  // Offline verification needs neither the node nor its directory.
+  node.process.kill('SIGINT');
+  await node.process.ended;
+  const offline = await ron(t, ['verify', 'report.txt', '--public', 'acme.pem'], { cwd: work });
+  assert.match(offline.text, /^valid: signed by the key in acme\.pem \(ed25519, ml-dsa-65\) under the name acme\//);
+  const byEnvironment = await ron(t, ['verify', 'report.txt'], { cwd: work, env: { RON_TRUST: at('signers') } });
+  assert.equal(byEnvironment.text, `valid: ${acme} (ed25519, ml-dsa-65)\n`, byEnvironment.stderr);
+  // A directory with files to verify does not bring its own list.
+  await mkdir(at('.ron'));
+  await copyFile(at('signers'), at('.ron/trust'));
+  assert.equal((await ron(t, ['verify', 'report.txt'], { cwd: work })).code, 64);
+  await copyFile(at('signers'), join(dir, 'trust'));
+  assert.equal((await run('verify', 'report.txt')).code, 0, 'the trust file of the named directory is the default');
+  assert.equal((await run('verify', 'report.txt', '-s', 'forged.sig')).code, 65);
+});
