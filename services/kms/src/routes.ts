@@ -16,6 +16,7 @@ import {
   readTile,
   type AuditRoutesInit,
 } from './routes/audit.ts';
+import { acceptDamage, readStatus, type AuditDamageInit } from './routes/audit-damage.ts';
 import { factsOf } from './routes/caller.ts';
 import {
   createKey,
@@ -32,11 +33,18 @@ import {
   type KeyRoutesInit,
 } from './routes/keys.ts';
 import { withKeysInMemory } from './routes/keys-in-memory.ts';
+import { appendEntry, type EntryRoutesInit } from './routes/entries.ts';
 import * as schemas from './routes/schemas.ts';
 import { derive, makeDataKey, unwrap, wrap, type SecretRoutesInit } from './routes/secrets.ts';
 import { sign, verify, type SignRoutesInit } from './routes/sign.ts';
 
-export type KmsRoutesInit = KeyRoutesInit & SignRoutesInit & SecretRoutesInit & AudienceRoutesInit & AuditRoutesInit;
+export type KmsRoutesInit = KeyRoutesInit &
+  SignRoutesInit &
+  SecretRoutesInit &
+  AudienceRoutesInit &
+  EntryRoutesInit &
+  AuditRoutesInit &
+  AuditDamageInit;
 
 const BASE = '/v1/kms';
 const GET = { method: 'GET', lane: 'inline', body: 'none', deadline: 'verify' } as const;
@@ -59,7 +67,9 @@ export function routes(init: KmsRoutesInit): Route[] {
     ...signRoutes(init),
     ...secretRoutes(init),
     ...audienceRoutes(init),
+    ...entryRoutes(init),
     ...auditRoutes(init),
+    ...auditDamageRoutes(init),
   ];
   return all.map((each) => withKeysInMemory(init.registry, each));
 }
@@ -264,6 +274,21 @@ function audienceRoutes(init: AudienceRoutesInit): Route[] {
   ];
 }
 
+/** The audit log as other services of the node write to it. */
+function entryRoutes(init: EntryRoutesInit): Route[] {
+  return [
+    route({
+      ...POST,
+      path: `${BASE}/audit/entries`,
+      scope: 'kms:log',
+      facts_later: [],
+      summary: 'Appends an entry of another service of the node, once per op_id.',
+      schema: schemas.ENTRY,
+      handler: (context) => appendEntry(init, context),
+    }),
+  ];
+}
+
 /** C2SP tlog-tiles, and proofs for clients that do not read tiles. */
 function auditRoutes(init: AuditRoutesInit): Route[] {
   const read = { ...GET, scope: init.isPublic ? null : 'kms:read' } as const;
@@ -319,6 +344,32 @@ function auditRoutes(init: AuditRoutesInit): Route[] {
       summary: 'Proves that the log of one size is a prefix of the log of another.',
       schema: schemas.CONSISTENCY,
       handler: (context) => readConsistency(init, context),
+    }),
+  ];
+}
+
+/** For the operator of a log that was damaged. */
+function auditDamageRoutes(init: AuditDamageInit): Route[] {
+  return [
+    route({
+      ...GET,
+      path: `${BASE}/audit/status`,
+      scope: 'kms:audit',
+      summary: 'States whether the audit log is sound, and the damage if it is not.',
+      schema: schemas.STATUS,
+      handler: (context) => readStatus(init, context),
+    }),
+    route({
+      method: 'POST',
+      lane: 'inline',
+      body: 'buffered',
+      deadline: 'sign',
+      path: `${BASE}/audit/accept`,
+      scope: 'kms:audit',
+      summary:
+        'Accepts the damage: the next start archives the log and begins a new one, whose first entry records it.',
+      schema: schemas.ACCEPT,
+      handler: (context) => acceptDamage(init, context),
     }),
   ];
 }

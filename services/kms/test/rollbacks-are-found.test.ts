@@ -149,24 +149,24 @@ test('a crash between append and checkpoint does no harm: the tail is accepted a
     // The state after a power cut: entries are synced, the checkpoint is old.
     await cp(dir, copy, { recursive: true });
   }
-  /** The operations of the last ten entries. */
-  const last = async (kms: TestKms): Promise<string[]> => {
+  const last = async (kms: TestKms, back: number): Promise<string> => {
     const log = kms.kms.vault.log!;
-    const entries = Array.from({ length: 10 }, (_, at) => log.entry(log.size - 10 + at));
-    const texts = (await Promise.all(entries)).map((entry) => Buffer.from(entry).toString());
-    return texts.map((text) => (JSON.parse(text) as { op: string }).op);
+    const texts = await Promise.all(
+      Array.from({ length: log.size }, async (_, at) => Buffer.from(await log.entry(at)).toString()),
+    );
+    // At each start kms derives its own keys.
+    return texts.filter((text) => !text.includes('"subject":"svc-kms"')).at(-back)!;
   };
   {
     await using again = await startService({ dir: copy });
     assert.equal((await sign(again, kid, { wait: 'checkpoint' })).status, 200);
     assert.equal((await again.send('GET', '/readyz')).status, 200);
-    assert.deepEqual((await last(again)).filter((op) => op === 'interrupted').length, 1, 'the log records the crash');
+    assert.match(await last(again, 2), /^\{"from":\d+,"op":"interrupted","to":\d+\}$/, 'the log records the crash');
     await again.kms.drain();
   }
   await using orderly = await startService({ dir: copy });
   assert.equal((await sign(orderly, kid, { wait: 'checkpoint' })).status, 200);
-  const since = (await last(orderly)).slice(-4);
-  assert.ok(!since.includes('interrupted'), 'the log records no crash after a clean shutdown');
+  assert.match(await last(orderly, 2), /"op":"sign"/, 'the log records no crash after a clean shutdown');
 });
 
 test('a full rollback is detected by a witness only, and then nothing is signed', async () => {

@@ -9,7 +9,7 @@
  * Bound, overflow, cancellation: as the trail's and those of the space.
  */
 import { isAlg } from '@ron/custody';
-import { isRonError, sched, type Deadline } from '@ron/kernel';
+import { isRonError, RonError, sched, type Deadline } from '@ron/kernel';
 import type { KeyRecord } from '../keys/key-record.ts';
 import { parseKid } from '../keys/kid.ts';
 import { tenantOf } from '../keys/kid.ts';
@@ -119,6 +119,21 @@ export class Auditor {
   noteSuccess(caller: Omit<Caller, 'deadline'>, attempt: Attempt, used: Used): void {
     this.#init.trail.begin(1);
     this.#noteOrCount(eventOf(caller, attempt, used, 'ok'), used.record.tenant);
+  }
+
+  /** Records an entry of another service. Rejects if the log does not take it, in every mode. Returns its log index. */
+  async recordForeign(bytes: Uint8Array, holder: string, signal: AbortSignal): Promise<number> {
+    const { trail, space, onNoRoom } = this.#init;
+    const refusal = space.refusal('essential', holder, bytes.length);
+    if (refusal !== undefined) {
+      onNoRoom();
+      throw refusal;
+    }
+    trail.begin(1);
+    space.hold(holder, bytes.length);
+    const log_index = await trail.record({ bytes, time_ms: sched.wall_ms() }, signal);
+    if (log_index === undefined) throw new RonError('degraded_audit', 'the audit log did not take the entry');
+    return log_index;
   }
 
   /** `wasTried`: whether the work began. */
