@@ -31,7 +31,7 @@ export async function openParts(context: KmsContext) {
     backend,
     record: (event) => rootEntries.record(event),
   });
-  await openAuthFor(context, vault.dir, audience.deriver);
+  await openAuthFor(context, vault, audience.deriver);
   const counters = kmsCounters(metrics);
   const audit = openAudit({ runtime, vault, config: current, counters, egress, log, publish });
   await audit.space.load();

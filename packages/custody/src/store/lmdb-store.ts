@@ -7,13 +7,13 @@
  * Bound: the address space that is mapped, 256 GiB. Overflow: `storage_full`.
  * Cancellation: as `RecordStore`. A write to a disk that hangs is waited for: its outcome is unknown until it ends.
  */
-import type { KeyObject } from 'node:crypto';
+import { hkdfSync, type KeyObject } from 'node:crypto';
 import { statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { BlockingPool, isRonError, NEVER, RonError } from '@ron/kernel';
 import { diskError, makeDirectory, tryLock } from '@ron/log';
 import type { Database, RootDatabase } from 'lmdb';
-import type { Unlock } from '../sealed/sealer.ts';
+import { KEK_BYTES, type Unlock } from '../sealed/sealer.ts';
 import { requireWhole } from './lmdb-file.ts';
 import type { WriteInit, WriteResult } from './lmdb-thread.ts';
 import { recordContext, sealBytes, unsealBytes } from './record-seal.ts';
@@ -119,6 +119,12 @@ export class LmdbStore extends BatchedStore {
   /** The caller zeroes the result. */
   unseal(context: string, sealed: Uint8Array): Uint8Array {
     return unsealBytes(this.#opened.master, this.#partContext(context), sealed);
+  }
+
+  /** A key for files beside the store. It stays the same when the key or passphrase of the store changes. */
+  kekFor(purpose: string): Uint8Array {
+    const info = `ron-store/file-kek/v1\n${this.#header.id}\n${purpose}`;
+    return new Uint8Array(hkdfSync('sha256', this.#opened.master, '', info, KEK_BYTES));
   }
 
   /** Lets another key or passphrase open the store, besides the present one. */

@@ -5,6 +5,7 @@
  * when it no longer verifies.
  */
 import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import {
   Checker,
   inspectToken,
@@ -15,11 +16,13 @@ import {
   type RevocationEpochs,
 } from '@ron/auth';
 import type { ServiceAuth } from '@ron/auth/service';
+import { resealFile } from '@ron/custody/sealed';
 import { sched } from '@ron/kernel';
 import { readSecretFile, writeSecret } from '@ron/log';
 import { scopesOf } from '@ron/proto';
 import type { KmsContext } from '../service.ts';
 import { openUnlock } from '../unlock.ts';
+import type { Vault } from '../vault/vault.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 const OWNER_TTL_MS = 90 * DAY_MS;
@@ -65,11 +68,19 @@ async function isGood(token: string, keys: KeySource, epochs: RevocationEpochs, 
   }
 }
 
-/** Opens the capability keys of kms: derived by its own root, cached under the same seal as its other data. */
-export async function openAuthFor(context: KmsContext, dir: string | undefined, deriver: KeyDeriver): Promise<void> {
+/** Opens the capability keys of kms: derived by its own root, cached under a key of the vault. */
+export async function openAuthFor(
+  context: KmsContext,
+  { dir, unlock }: Pick<Vault, 'dir' | 'unlock'>,
+  deriver: KeyDeriver,
+): Promise<void> {
   const { config, env, fs, signal, openAuth } = context;
-  const warn = (): void => undefined;
-  const unlock = dir === undefined ? undefined : await openUnlock({ config, dir, env, fs, warn });
+  if (dir !== undefined && unlock !== undefined) {
+    // Earlier versions sealed it with the key of the vault itself, which may change.
+    const path = config.auth.cache_file ?? join(dir, 'auth', 'cache');
+    const before = [await openUnlock({ config, dir, env, fs, warn: () => undefined })];
+    await resealFile({ path, purpose: 'capability-cache', next: unlock, before, signal });
+  }
   const { owner_file } = config.auth;
   const renewOwner = async (): Promise<void> => {
     if (owner_file !== undefined)

@@ -54,6 +54,8 @@ export interface VaultInit {
 
 export interface Vault extends Accepter, AsyncDisposable {
   readonly dir: string | undefined;
+  /** Seals files beside the store; stays the same when the key of the store changes. Undefined if there is none on disk. */
+  readonly unlock: Unlock | undefined;
   readonly store: RecordStore;
   readonly backend: Backend;
   readonly registry: KeyRegistry;
@@ -97,7 +99,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   const place: LogPlace = { fs, dir: dir ?? '/' };
   const logDir = join(place.dir, 'audit');
   const hadLog = await hasEntries(fs, logDir);
-  const { store, custody } = await openStore(init, dir, fs, hadLog);
+  const { store, custody, unlock } = await openStore(init, dir, fs, hadLog);
   opened.push(store, custody);
   const anchors = documentOf(store, ANCHORS, ANCHOR_KEY);
   if (anchors.value === undefined) {
@@ -132,6 +134,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   };
   return {
     dir,
+    unlock,
     store,
     backend,
     registry: new KeyRegistry({ store, keys_max: config.kms.keys_max }),
@@ -156,18 +159,19 @@ async function openStore(
   dir: string | undefined,
   fs: FileSystem,
   hasLog: boolean,
-): Promise<{ store: RecordStore; custody: Backend }> {
+): Promise<{ store: RecordStore; custody: Backend; unlock?: Unlock }> {
   const { config, env, warn, signal } = init;
   if (init.store !== undefined) return { store: init.store, custody: new FileBackend({ store: init.store }) };
   if (dir === undefined) {
     return { store: new MemoryStore(config.amnesia.bytes_max), custody: new MemoryBackend() };
   }
   const unlock = await openUnlock({ config, dir, env, fs, warn });
-  await upgradeIfOld({ dir, fs, unlock, warn, signal });
+  const open = (at: string): Promise<LmdbStore> => openVaultStore(at, unlock, signal);
+  await upgradeIfOld({ dir, fs, unlock, open, warn, signal });
   // Without this check a missing store would be created again, and the log would look foreign.
   if (hasLog && !(await fs.list(dir)).includes(STORE_DIR)) throw missing(join(dir, STORE_DIR));
-  const store = await openVaultStore(join(dir, STORE_DIR), unlock, signal);
-  return { store, custody: new FileBackend({ store }) };
+  const store = await open(join(dir, STORE_DIR));
+  return { store, custody: new FileBackend({ store }), unlock: { kek: store.kekFor('files') } };
 }
 
 /** Opens the store in a directory, for kms and for the commands that change its key. */
