@@ -23,8 +23,8 @@ async function dirFor(t: TestContext): Promise<string> {
   return join(temp.path, 'witness');
 }
 
-/** A log in which `body` makes the request for a size, and `root` names the root. */
-async function logOf(t: TestContext, text = 'entry', { origin = ORIGIN, by = signer as NoteSigner } = {}) {
+/** A log, and `body`, which makes the request for a size. */
+async function logOf(t: TestContext, text = 'entry', { origin = ORIGIN, by = signer } = {}) {
   const temp = await tempDir();
   const log = await TransparencyLog.open({ dir: temp.path, origin, signers: [by], signal: NEVER });
   t.after(async () => {
