@@ -43,7 +43,7 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.equal(await modeOf(dir), 0o700);
     assert.equal(await modeOf(join(dir, 'run')), 0o700);
     for (const name of names) assert.equal(await modeOf(join(dir, 'run', `${name}.sock`)), 0o600);
-    const sealed = ['kms/data/custody', 'kms/auth/cache', 'storage/auth/cache', 'passport/auth/cache'];
+    const sealed = ['kms/data/vault/data.mdb', 'kms/auth/cache', 'storage/auth/cache', 'passport/auth/cache'];
     for (const file of ['root.cap', 'node.json', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap', ...sealed])
       assert.equal(await modeOf(join(dir, file)), 0o600, file);
     for (const file of ['keys', 'storage/keys'])

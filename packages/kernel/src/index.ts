@@ -35,7 +35,7 @@ export { LongPoll, type LongPollInit } from './sync/long-poll.ts';
 export { Mutex } from './sync/mutex.ts';
 export { NEVER } from './sync/never.ts';
 export { Notify } from './sync/notify.ts';
-export { onAbort } from './sync/on-abort.ts';
+export { onAbort, untilAborted } from './sync/on-abort.ts';
 export { orAborted } from './sync/or-aborted.ts';
 export { SingleFlight, type Flight, type SingleFlightInit } from './sync/single-flight.ts';
 export { WaitList } from './sync/wait-list.ts';

@@ -51,7 +51,12 @@ const KEYS = {
     }),
   ),
   'kms.passphrase_file': key.optional(key.text({ doc: 'A file with a passphrase (scrypt), used instead of a key.' })),
-  'kms.keys_max': key.integer({ default: 10_000, min: 1, max: 16_000, doc: 'Maximum number of keys.' }),
+  'kms.keys_max': key.integer({
+    default: 1_000_000,
+    min: 1,
+    max: 1_000_000,
+    doc: 'Maximum number of keys, and a tenth of the maximum number of versions. One tenant holds at most as many as are free.',
+  }),
   'kms.signers': key.integer({ default: 4, min: 1, max: 256, doc: 'Concurrent batches of backend operations.' }),
   'kms.sign_batch': key.integer({
     default: 64,
@@ -87,10 +92,10 @@ const KEYS = {
     reloadable: true,
   }),
   'kms.ops_max': key.integer({
-    default: 100_000,
+    default: 1_000_000,
     min: 2,
-    max: 10_000_000,
-    doc: 'Maximum number of stored operation ids.',
+    max: 1_000_000_000,
+    doc: 'Maximum number of stored operation ids. One tenant holds at most as many as are free. Ids are stored for 30 days, or for ops_max divided by their rate, but at least for a day.',
   }),
   'kms.attest_interval': key.duration({
     default: '5m',

@@ -31,11 +31,18 @@ import {
   setPolicy,
   type KeyRoutesInit,
 } from './routes/keys.ts';
+import { withKeysInMemory } from './routes/keys-in-memory.ts';
+import { appendEntry, type EntryRoutesInit } from './routes/entries.ts';
 import * as schemas from './routes/schemas.ts';
 import { derive, makeDataKey, unwrap, wrap, type SecretRoutesInit } from './routes/secrets.ts';
 import { sign, verify, type SignRoutesInit } from './routes/sign.ts';
 
-export type KmsRoutesInit = KeyRoutesInit & SignRoutesInit & SecretRoutesInit & AudienceRoutesInit & AuditRoutesInit;
+export type KmsRoutesInit = KeyRoutesInit &
+  SignRoutesInit &
+  SecretRoutesInit &
+  AudienceRoutesInit &
+  EntryRoutesInit &
+  AuditRoutesInit;
 
 const BASE = '/v1/kms';
 const GET = { method: 'GET', lane: 'inline', body: 'none', deadline: 'verify' } as const;
@@ -52,14 +59,16 @@ const CHANGE = { ...POST, encoded_slash: true } as const;
 const WITHDRAW = { ...CHANGE, scope: 'kms:delete' } as const;
 
 export function routes(init: KmsRoutesInit): Route[] {
-  return [
+  const all = [
     ...keyRoutes(init),
     ...versionRoutes(init),
     ...signRoutes(init),
     ...secretRoutes(init),
     ...audienceRoutes(init),
+    ...entryRoutes(init),
     ...auditRoutes(init),
   ];
+  return all.map((each) => withKeysInMemory(init.registry, each));
 }
 
 function keyRoutes(init: KeyRoutesInit): Route[] {
@@ -258,6 +267,21 @@ function audienceRoutes(init: AudienceRoutesInit): Route[] {
       summary: 'Makes capabilities under older versions of the audience root invalid, within two seconds.',
       schema: schemas.AUDIENCE_RETIRE,
       handler: (context) => retireRoot(init, context),
+    }),
+  ];
+}
+
+/** The audit log as other services of the node write to it. */
+function entryRoutes(init: EntryRoutesInit): Route[] {
+  return [
+    route({
+      ...POST,
+      path: `${BASE}/audit/entries`,
+      scope: 'kms:log',
+      facts_later: [],
+      summary: 'Appends an entry of another service of the node, once per op_id.',
+      schema: schemas.ENTRY,
+      handler: (context) => appendEntry(init, context),
     }),
   ];
 }

@@ -44,6 +44,7 @@ export const kms = defineService({
       routes: routes({
         ...operations,
         registry: vault.registry,
+        ledger: vault.ledger,
         secrets,
         audience,
         auditor: audit.auditor,

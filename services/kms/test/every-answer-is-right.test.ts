@@ -217,13 +217,13 @@ describe('kms answers', () => {
     const kid = await kms.create('hmac-sha256');
     const derive = async (label: string, of = kid): Promise<string> =>
       (await kms.post('/derive', { kid: of, label })).json.secret_b64;
-    const first = await derive('audience/storage/1');
+    const first = await derive('keys/storage/1');
     assert.equal(Buffer.from(first, 'base64').length, 32);
-    assert.equal(await derive('audience/storage/1'), first);
-    assert.notEqual(await derive('audience/storage/2'), first);
+    assert.equal(await derive('keys/storage/1'), first);
+    assert.notEqual(await derive('keys/storage/2'), first);
     await kms.post(`/keys/${path(kid)}/rotate`, {});
-    assert.equal(await derive('audience/storage/1'), first);
-    assert.notEqual(await derive('audience/storage/1', kid.slice(0, -3)), first);
+    assert.equal(await derive('keys/storage/1'), first);
+    assert.notEqual(await derive('keys/storage/1', kid.slice(0, -3)), first);
     assertRefusal(await kms.post('/derive', { kid: await kms.create('ed25519'), label: 'a' }), 400, 'validation');
   });
 

@@ -19,12 +19,12 @@ test('every operation responds as documented and names its required scope', asyn
   };
   const all = await kms.allow();
   const answered = new Set<string>();
-  const check = async (method: string, template: string, to: string, status: number, body?: unknown) => {
+  const check = async (method: string, template: string, to: string, status: number, body?: unknown, by = all) => {
     const operation = paths[`/v1/kms${template}`]?.[method.toLowerCase()];
     assert.ok(operation, `${method} ${template} is in the document`);
     assert.match(operation.security?.[0]?.['capability']?.[0] ?? '', /^kms:/);
     const json = body === undefined ? {} : { 'content-type': 'application/json' };
-    const init = { headers: { ...all, ...json }, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+    const init = { headers: { ...by, ...json }, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
     const reply = await kms.send(method, `/v1/kms${to}`, init);
     assert.equal(reply.status, status, reply.text);
     const schema = operation.responses[String(status)]?.content?.['application/json']?.schema;
@@ -69,6 +69,10 @@ test('every operation responds as documented and names its required scope', asyn
   await check('POST', '/audience/derive', '/audience/derive', 200, { audience: 'storage' });
   await check('POST', '/audience/rotate', '/audience/rotate', 200, { version: 1 });
   await check('POST', '/audience/retire', '/audience/retire', 200, { min_version: 1 });
+  const actor = { capability_id: 'b'.repeat(22), subject: 'root', chain: [] };
+  const entry = { op: 'revoke', op_id: 'r1', time_ms: 1, by: actor, epoch: 2 };
+  const passport = await kms.allow({ scopes: ['kms:log'], subject: 'svc-passport' });
+  await check('POST', '/audit/entries', '/audit/entries', 200, entry, passport);
   await check('GET', '/audit/checkpoint', '/audit/checkpoint', 200);
   await check('GET', '/audit/keys', '/audit/keys', 200);
   await check('GET', '/audit/tile/{*}', '/audit/tile/entries/000.p/1', 200);

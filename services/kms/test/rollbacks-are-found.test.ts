@@ -151,7 +151,11 @@ test('a crash between append and checkpoint does no harm: the tail is accepted a
   }
   const last = async (kms: TestKms, back: number): Promise<string> => {
     const log = kms.kms.vault.log!;
-    return Buffer.from(await log.entry(log.size - back)).toString();
+    const texts = await Promise.all(
+      Array.from({ length: log.size }, async (_, at) => Buffer.from(await log.entry(at)).toString()),
+    );
+    // At each start kms derives its own keys.
+    return texts.filter((text) => !text.includes('"subject":"svc-kms"')).at(-back)!;
   };
   {
     await using again = await startService({ dir: copy });

@@ -75,7 +75,7 @@ test('logs, errors, metrics, responses and files contain no private byte', async
       await post('/unwrap', { kid, wrapped_b64: 'AAAA' });
     }
     const deriving = await kms.create('hmac-sha256');
-    secretReplies.push(await kms.post('/derive', { kid: deriving, label: 'audience/storage/1' }));
+    secretReplies.push(await kms.post('/derive', { kid: deriving, label: 'keys/storage/1' }));
     const derived = Buffer.from(secretReplies.at(-1)!.json.secret_b64, 'base64');
     await post('/sign', { kid: deriving, payload_b3: B3 });
     for (const route of ['/audit/checkpoint', '/audit/tile/entries/000.p/1', '/audit/proof/0', '/keys', '/attestation'])

@@ -93,10 +93,10 @@ suite('on a small disk', { skip: MAY_MOUNT ? false : NO_MOUNT }, () => {
     const { sigs } = (await kms.post('/sign', { kid: mine, payload_b3: B3 })).json;
     leave(4 * MIB);
     const flooder = await kms.allow({ scopes: ['kms:verify'], caveats: ['tenant = flood'] });
-    let isOver = false;
+    const over = new AbortController();
     let [verifies, floods] = [0, 0];
     const flood = async (): Promise<void> => {
-      while (!isOver) {
+      while (!over.signal.aborted) {
         const reply = await kms.post('/verify', { kid: mine, payload_b3: B3, sigs }, flooder);
         floods += 1;
         if (reply.status === 200) verifies += 1;
@@ -124,7 +124,7 @@ suite('on a small disk', { skip: MAY_MOUNT ? false : NO_MOUNT }, () => {
     const floods_before = floods;
     await signUntil(() => signed.length > from + 100 && floods > floods_before + 500);
     assertRefusal(await kms.post('/datakey', { kid: await kms.create('x-wing') }), 503, 'degraded_audit');
-    isOver = true;
+    over.abort();
     await Promise.all(flooding);
     assert.ok(before - free() < 4 * MIB);
     assert.equal(await kms.metric('audit_dropped_total'), 0);

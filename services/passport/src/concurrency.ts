@@ -18,7 +18,14 @@ export const concurrency = declareConcurrency({
     shutdown: shutdownChannel('config_watch'),
     config: configChannel('listener, key_refresh'),
   },
-  tasks: SHELL_TASKS,
+  tasks: {
+    entry_sender: {
+      count: 1,
+      criticality: 'important',
+      does: 'sends the entries of revocations to the audit log of kms, in order, until it has them',
+    },
+    ...SHELL_TASKS,
+  },
   locks: {},
   deadlines: {
     issue: { ms: 2000, config_key: 'passport.issue_deadline', covers: 'issuing, verifying or revoking' },
@@ -27,7 +34,7 @@ export const concurrency = declareConcurrency({
   },
   actors: {
     polling_services: 'services that poll for revocations, each held for at most a second',
-    kms: 'derives audience keys',
+    kms: 'derives audience keys and keeps the audit log',
   },
   requests: {
     'POST /v1/passport/issue': {
@@ -35,6 +42,8 @@ export const concurrency = declareConcurrency({
       steps: [
         ['listener', 'kms', 'derive the audience key, unless it is cached'],
         ['kms', 'listener', 'key'],
+        ['listener', 'kms', 'entry of the audit log'],
+        ['kms', 'listener', 'index of the entry'],
       ],
       answer: '201 with a capability',
     },

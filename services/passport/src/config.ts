@@ -41,6 +41,11 @@ const KEYS = {
     doc: 'Scopes that are never issued: their holder could issue or revoke capabilities, or forge entries of passport.',
     reloadable: true,
   }),
+  'passport.log_capability_file': key.optional(
+    key.text({
+      doc: 'File, mode 0600, with the capability to append to the audit log of kms (kms:log). Required with auth.kms_url.',
+    }),
+  ),
   'passport.issue_deadline': key.duration({
     default: '2s',
     min: '10ms',
@@ -58,6 +63,8 @@ export const schema = defineConfig(KEYS, (config, report) => {
   const { passport, amnesia } = config;
   if (config.data_dir === undefined && !amnesia.enabled)
     report('data_dir', 'a directory, unless amnesia.enabled is set');
+  if (config.auth.kms_url !== undefined && passport.log_capability_file === undefined)
+    report('passport.log_capability_file', 'a file with a capability, because auth.kms_url is set');
   if (passport.ttl_default > passport.ttl_max) report('passport.ttl_default', 'at most passport.ttl_max');
   if (!passport.never_issue.every(isScope)) report('passport.never_issue', 'scopes');
 });

@@ -89,8 +89,14 @@ function rateOf(token: string): { per_s: number; burst: number } {
 test('an issued capability never exceeds its issuer, for any issuer, issue request and use', async () => {
   using clock = new Clock();
   await using keys = new MemoryKeySource();
-  const policy = { ttl_default: 2000, ttl_max: 5000, never_issue: [], issue_deadline: 1000 };
-  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().value));
+  const policy = {
+    ttl_default: 2000,
+    ttl_max: 5000,
+    never_issue: [],
+    issue_deadline: 1000,
+    log_capability_file: undefined,
+  };
+  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().state.document));
   const issuer = new Issuer({ keys, registry, policy: () => policy });
   const seen = { issued: 0, refused: 0, permitted: 0 };
   const property = fc.asyncProperty(
@@ -164,8 +170,14 @@ async function remint(
 
 test('the caveats of an issuer are inherited, and a scopes caveat with scopes of other services limits the issued scopes', async () => {
   await using keys = new MemoryKeySource();
-  const policy = { ttl_default: 2000, ttl_max: 5000, never_issue: [], issue_deadline: 1000 };
-  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().value));
+  const policy = {
+    ttl_default: 2000,
+    ttl_max: 5000,
+    never_issue: [],
+    issue_deadline: 1000,
+    log_capability_file: undefined,
+  };
+  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().state.document));
   const issuer = new Issuer({ keys, registry, policy: () => policy });
   const ask = { audience: 'storage', scopes: ['storage:get'] } as const;
   const own = ['rate <= 5/s', 'ip in 10.0.0.0/8', 'bytes <= 10', `body = ${sha256('x')}`, 'tenant = acme'];
@@ -185,8 +197,14 @@ test('the caveats of an issuer are inherited, and a scopes caveat with scopes of
 
 test('a capability that was narrowed to the issue request issues as if it had not been narrowed', async () => {
   await using keys = new MemoryKeySource();
-  const policy = { ttl_default: 3_600_000, ttl_max: 3_600_000, never_issue: [], issue_deadline: 1000 };
-  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().value));
+  const policy = {
+    ttl_default: 3_600_000,
+    ttl_max: 3_600_000,
+    never_issue: [],
+    issue_deadline: 1000,
+    log_capability_file: undefined,
+  };
+  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().state.document));
   const issuer = new Issuer({ keys, registry, policy: () => policy });
   const claim = { audience: 'passport', scopes: scopesOf('passport'), ttl_ms: 86_400_000 } as const;
   const token = (await mint(keys, claim, NEVER)).token;

@@ -9,7 +9,11 @@ export interface PassportCounters {
   revoked(what: 'subject' | 'id' | 'all'): void;
 }
 
-export function passportCounters(metrics: Metrics, registry: RevocationRegistry): PassportCounters {
+export function passportCounters(
+  metrics: Metrics,
+  registry: RevocationRegistry,
+  outbox: { readonly size: number } | undefined,
+): PassportCounters {
   const issued = metrics.counter('passport_issued_total', 'Capabilities issued, by audience.', { audience: SERVICES });
   const verified = metrics.counter('passport_verified_total', 'Capabilities verified, by result.', {
     result: ['good', 'refused'],
@@ -23,6 +27,9 @@ export function passportCounters(metrics: Metrics, registry: RevocationRegistry)
   );
   metrics.gaugeFrom('passport_revoked_subjects', 'Subjects with an active revocation.', [], () => [
     { labels: {}, value: registry.size },
+  ]);
+  metrics.gaugeFrom('passport_entries_waiting', 'Revocations that are not in the audit log yet.', [], () => [
+    { labels: {}, value: outbox?.size ?? 0 },
   ]);
   return {
     issued: (audience) => issued.at(audience).inc(),

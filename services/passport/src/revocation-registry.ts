@@ -25,6 +25,8 @@ import {
   type RevocationEpochs,
 } from '@ron/auth';
 import { RonError, sched, sleep, type Watch } from '@ron/kernel';
+import type { RevokeEntry } from './audit/entries.ts';
+import { EMPTY_OUTBOX, withEntry, type Outbox, type OutboxStore } from './audit/outbox.ts';
 
 /** The capabilities to revoke: those of a subject, one with all that was issued from it, or all. */
 export type RevocationTarget = { readonly subject: string } | { readonly capability_id: string } | 'all';
@@ -32,13 +34,22 @@ export type RevocationTarget = { readonly subject: string } | { readonly capabil
 /** A new capability waits at most this long after a revocation of its subject; longer only if the clock was set back. */
 const EARLY_MS_MAX = 100;
 
-/** Stores the document: a sealed file, or memory. */
+/** The stored state: a sealed file, or memory. */
+export interface RevocationState {
+  readonly document: RevocationDocument;
+  /** Revocations that are not in the audit log yet. */
+  readonly outbox: Outbox;
+}
+
 export interface RevocationStore {
-  readonly value: RevocationDocument;
+  readonly state: RevocationState;
   /** The version of the newest document that was ever stored. */
   readonly version_seen: number;
-  update(change: (value: RevocationDocument) => RevocationDocument, signal: AbortSignal): Promise<unknown>;
+  update(change: (state: RevocationState) => RevocationState, signal: AbortSignal): Promise<unknown>;
 }
+
+/** The entry of a revocation in the audit log, given its epoch. */
+export type EntryOf = (epoch: number) => RevokeEntry;
 
 export class RevocationRegistry implements RevocationEpochs {
   readonly #store: RevocationStore;
@@ -61,9 +72,10 @@ export class RevocationRegistry implements RevocationEpochs {
   }
 
   get #rollback(): string | undefined {
-    const { value, version_seen } = this.#store;
-    if (value.version >= version_seen) return undefined;
-    return `the revocations were rolled back (version ${value.version} after ${version_seen}): restore the newest document, or revoke all`;
+    const { state, version_seen } = this.#store;
+    const { version } = state.document;
+    if (version >= version_seen) return undefined;
+    return `the revocations were rolled back (version ${version} after ${version_seen}): restore the newest document, or revoke all`;
   }
 
   floor(subject: string): number {
@@ -93,23 +105,27 @@ export class RevocationRegistry implements RevocationEpochs {
     return epoch;
   }
 
-  /** Revokes all capabilities issued so far, to one subject or to all, or one capability. Returns the first valid epoch. */
-  async revoke(target: RevocationTarget, signal: AbortSignal): Promise<number> {
+  /**
+   * Revokes all capabilities issued so far, to one subject or to all, or one capability. Returns the first valid epoch. The
+   * entry, if there is one, becomes durable with the revocation.
+   */
+  async revoke(target: RevocationTarget, signal: AbortSignal, entryOf?: EntryOf): Promise<number> {
     if (target !== 'all') this.requireNotRolledBack();
     let epoch = 0;
     const { version_seen } = this.#store;
-    await this.#store.update((before) => {
-      const next = revoked(before, target, version_seen);
+    await this.#store.update(({ document, outbox }) => {
+      const next = revoked(document, target, version_seen);
       epoch = next.epoch;
-      return next.document;
+      return { document: next.document, outbox: entryOf === undefined ? outbox : withEntry(outbox, entryOf(epoch)) };
     }, signal);
     this.#publish();
     return epoch;
   }
 
   #publish(): void {
-    this.#revocations.apply(this.#store.value);
-    this.#documents.set(this.#store.value);
+    const { document } = this.#store.state;
+    this.#revocations.apply(document);
+    this.#documents.set(document);
   }
 }
 
@@ -152,14 +168,26 @@ function added(
   return next;
 }
 
-/** A document that is lost when the process exits. */
+/** A state that is lost when the process exits. */
 export function memoryStore(): RevocationStore {
   return {
-    value: NO_REVOCATIONS,
+    state: { document: NO_REVOCATIONS, outbox: EMPTY_OUTBOX },
     version_seen: 0,
     update(change) {
-      (this as { value: RevocationDocument }).value = change(this.value);
+      (this as { state: RevocationState }).state = change(this.state);
       return Promise.resolve();
+    },
+  };
+}
+
+/** The outbox of a store of revocations. */
+export function outboxOf(store: RevocationStore): OutboxStore {
+  return {
+    get outbox() {
+      return store.state.outbox;
+    },
+    updateOutbox: async (change, signal) => {
+      await store.update(({ document, outbox }) => ({ document, outbox: change(outbox) }), signal);
     },
   };
 }

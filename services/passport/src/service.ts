@@ -1,14 +1,17 @@
 /**
  * The topology of passport.
  *
- *     listener --> issue, verify: inline, with keys that kms derived
+ *     listener --> issue, verify: inline, with keys that kms derived; issue waits for its entry in the audit log
  *        |-------> revoke --> registry (sealed, on disk) --> revocations (watch)
+ *        |                        `--> outbox --> entry_sender --> audit log of kms
  *        `-------> long polls of services <--------------'
  */
 import { NO_REVOCATIONS, signAnswer } from '@ron/auth';
 import { HOLD_MS } from '@ron/auth/service';
-import { LongPoll } from '@ron/kernel';
+import { LongPoll, untilAborted } from '@ron/kernel';
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
+import type { IssueEntry } from './audit/entries.ts';
+import { openEntries, recorded } from './audit/open-entries.ts';
 import { concurrency } from './concurrency.ts';
 import { schema, type PassportConfig } from './config.ts';
 import { Issuer } from './issuer.ts';
@@ -31,6 +34,8 @@ export const passport = defineService({
     const store = resources.use(await openRevocationStore({ dir, env, fs, log, auth, signal }));
     const registry = new RevocationRegistry(store, news);
     if (registry.problem !== undefined) log.error(registry.problem);
+    const { append, outbox } = openEntries(config, store, log);
+    const recordIssue = append && ((entry: IssueEntry, within: AbortSignal) => recorded(append, entry, within));
     const issuer = new Issuer({ keys: auth.keys, registry, policy: () => current.value.passport });
 
     return {
@@ -42,12 +47,17 @@ export const passport = defineService({
           return polls.next(({ version }) => version !== known, within);
         },
         sign: (poll, document, within) => signAnswer(auth.keys, poll, document, within),
-        count: passportCounters(metrics, registry),
+        recordIssue,
+        outbox,
+        count: passportCounters(metrics, registry, outbox),
         log,
       }),
       epochs: registry,
-      gates: { revocations: { kind: 'soft', sample: () => registry.problem } },
-      tasks: {},
+      gates: {
+        revocations: { kind: 'soft', sample: () => registry.problem },
+        audit: { kind: 'soft', sample: () => outbox?.problem },
+      },
+      tasks: { entry_sender: ({ stopping }) => outbox?.run(stopping) ?? untilAborted(stopping) },
       // Long polls would delay the drain.
       beforeDrain: () => polls.close(),
       parts: { registry },

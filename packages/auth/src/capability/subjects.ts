@@ -15,6 +15,11 @@ export function isServiceSubject(subject: string): boolean {
   return subject.startsWith(SERVICE_SUBJECT);
 }
 
+/** The service of a service's subject. */
+export function serviceOf(subject: string): string {
+  return subject.slice(SERVICE_SUBJECT.length);
+}
+
 /** Whether it is the owner or a service of this node. */
 export function isNodeSubject(subject: string): boolean {
   return subject === OWNER_SUBJECT || subject === ROOT_SUBJECT || isServiceSubject(subject);

@@ -304,3 +304,32 @@ test('a poll derives only when the root changed: rotated, retired or replaced; a
   await polled();
   assert.equal(keys.problem('storage'), undefined);
 });
+
+test('a retired root is refused even if the capability to derive was retired with it', async (t) => {
+  const root = new Root();
+  let isRefused = false;
+  const deriver: KeyDeriver = {
+    state: () => root.state(),
+    derive: (audience, version) =>
+      isRefused ? Promise.reject(new RonError('unauthorized', 'retired')) : root.derive(audience, version),
+  };
+  await using keys = new DerivedKeySource({ deriver, requery_ms: 0 });
+  const checker = new Checker({ audience: 'storage', keys });
+  const token = (await mint(keys, CLAIM, signal)).token;
+  assert.equal(await verdict(checker, token), 'ok');
+  const stop = new AbortController();
+  const running = keys.run('storage', () => 1, stop.signal).catch(() => undefined);
+  t.after(async () => {
+    stop.abort();
+    await running;
+  });
+  root.rotate();
+  root.version_min = 2;
+  isRefused = true;
+  while ((await verdict(checker, token)) === 'ok') await new Promise((resolve) => setTimeout(resolve, 1));
+  assert.equal(await verdict(checker, token), 'unauthorized', 'not "not ready": it will never be valid again');
+  await assert.rejects(keys.current('storage', signal), { code: 'not_ready' });
+  isRefused = false;
+  while (!keys.has('storage')) await new Promise((resolve) => setTimeout(resolve, 1));
+  assert.equal((await keys.current('storage', signal)).key_id, root.keyId(2));
+});

@@ -106,6 +106,8 @@ export class DerivedKeySource implements KeySource {
   #closed = false;
   /** The state of the root for which all known keys were derived. */
   #derived_for: string | undefined;
+  /** The first valid version of the root, as of the last poll. */
+  #version_min = 1;
 
   constructor(init: DerivedKeysInit) {
     this.#init = init;
@@ -149,6 +151,7 @@ export class DerivedKeySource implements KeySource {
     const known = this.#of(audience);
     const found = known.ring?.key(audience, key_id);
     if (found !== undefined || this.#closed || !KEY_ID.test(key_id)) return found;
+    if (versionOf(key_id)! < this.#version_min) return undefined;
     await this.#askAgain(audience, known, signal);
     return known.ring?.key(audience, key_id);
   }
@@ -213,6 +216,7 @@ export class DerivedKeySource implements KeySource {
       answered(known);
       return false;
     }
+    this.#version_min = version_min;
     // At once, because deriving needs a capability, which may have been retired together with the root.
     for (const { ring } of this.#known.values()) ring?.retire((key_id) => versionOf(key_id)! < version_min);
     await this.refresh(audience, stopping);

@@ -9,7 +9,7 @@
  */
 import { join } from 'node:path';
 import { openUnlock, type Unlock } from '@ron/custody/sealed';
-import { Deadline, onAbort, sleep } from '@ron/kernel';
+import { Deadline, sleep, untilAborted } from '@ron/kernel';
 import { type Log, type Metrics } from '@ron/telemetry';
 import { readSecretFile, realFileSystem, type FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
@@ -206,8 +206,4 @@ async function openCache(init: ServiceAuthInit): Promise<SealedCache | undefined
   const warn = (what: string): void => log.warn(what);
   const unlock = init.unlock ?? (await openUnlock({ dir: join(path, '..'), env, fs, warn }));
   return await SealedCache.open({ path, unlock, fs, signal });
-}
-
-async function untilAborted(signal: AbortSignal): Promise<void> {
-  await new Promise<void>((resolve) => void onAbort(signal, () => resolve()));
 }

@@ -11,7 +11,7 @@ import { BLOCK_USES } from './nonces.ts';
 const { signal } = new AbortController();
 const EMPTY = new Uint8Array(0);
 
-/** A store in memory that keeps an image of each state, and fails if it is told to. */
+/** A store in memory that keeps an image of each state, and fails on demand. */
 class ImagedStore extends MemoryStore {
   readonly images: StoreImage[] = [this.image()];
   isFailing = false;

@@ -25,6 +25,7 @@ export interface WriteInit {
 export type WriteResult = { readonly errno: number; readonly message: string } | undefined;
 
 export const LMDB_OPTIONS = {
+  noSubdir: false,
   mapSize: MAP_BYTES,
   maxDbs: TABLES_MAX,
   // A commit returns after its data is on stable storage.

@@ -40,3 +40,8 @@ class AbortRegistration implements Disposable {
     this.#signal.removeEventListener('abort', this);
   }
 }
+
+/** Resolves when the signal aborts. */
+export async function untilAborted(signal: AbortSignal): Promise<void> {
+  await new Promise<void>((resolve) => void onAbort(signal, () => resolve()));
+}

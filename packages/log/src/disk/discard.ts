@@ -18,9 +18,10 @@ interface Fallocate {
 function load(): Fallocate | undefined {
   if (process.platform !== 'linux' || process.arch === 'ia32' || process.arch === 'arm') return undefined;
   try {
+    // oxlint-disable-next-line ron/no-blocking-calls -- only the asynchronous call is used
     const koffi = createRequire(import.meta.url)('koffi') as typeof import('koffi');
     const signature = 'int fallocate(int fd, int mode, int64_t offset, int64_t length)';
-    return koffi.load('libc.so.6').func(signature) as unknown as Fallocate;
+    return koffi.load('libc.so.6').func(signature) as Fallocate;
   } catch {
     return undefined;
   }

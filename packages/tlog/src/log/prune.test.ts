@@ -207,7 +207,7 @@ test('a crash at any moment of a pruning leaves the whole log or the pruned one'
       assert.ok(result.ok, JSON.stringify(result));
     }
   }
-  assert.deepEqual([...seen].toSorted(), [0, 256]);
+  assert.deepEqual(seen, new Set([0, 256]));
 });
 
 test('an archive that was copied before each pruning is the whole log', async (t) => {

@@ -3,7 +3,8 @@
  *
  * Contract: the record is not a key of any user. Requests about keys cannot name its tenant (routes/caller.ts).
  */
-import { documentOf, Table, type RecordStore } from '@ron/custody/store';
+import { documentOf, Table, type Draft, type RecordStore } from '@ron/custody/store';
+import type { KeyRecord } from '../keys/key-record.ts';
 import { META } from '../vault/tables.ts';
 
 export interface AudienceRootVersion {
@@ -29,7 +30,18 @@ export interface AudienceRootStore {
 }
 
 const ROOTS = new Table<AudienceRoot>(META);
+const ROOT_KEY = 'audience_root';
 
 export function openRootStore(store: RecordStore): AudienceRootStore {
-  return documentOf(store, ROOTS, 'audience_root');
+  return documentOf(store, ROOTS, ROOT_KEY);
+}
+
+/** Stores the root that the earlier format kept among the keys. */
+export function putEarlierRoot(draft: Draft, { min_version, versions }: KeyRecord): void {
+  const kept = versions.map(({ version, handle, created_ms }) => ({
+    version,
+    created_ms,
+    ...(handle !== undefined && { handle }),
+  }));
+  ROOTS.put(draft, ROOT_KEY, { min_version, versions: kept });
 }

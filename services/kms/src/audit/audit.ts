@@ -103,7 +103,14 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
   const witness = witnessOf(config.value, egress);
   const witnesses = new WitnessClient({ witness, log: () => vault.log, covered, onRolledBack: rollback.report });
   return {
-    auditor: new Auditor({ trail, mode, space, summaries, onNoRoom: () => counters.audit_no_room() }),
+    auditor: new Auditor({
+      trail,
+      mode,
+      space,
+      summaries,
+      isUnsound: () => rollback.problem !== undefined,
+      onNoRoom: () => counters.audit_no_room(),
+    }),
     trail,
     checkpointer,
     witnesses,

@@ -9,7 +9,7 @@
  * Bound, overflow, cancellation: as the trail's and those of the space.
  */
 import { isAlg } from '@ron/custody';
-import { isRonError, sched, type Deadline } from '@ron/kernel';
+import { isRonError, RonError, sched, type Deadline } from '@ron/kernel';
 import type { KeyRecord } from '../keys/key-record.ts';
 import { parseKid } from '../keys/kid.ts';
 import { tenantOf } from '../keys/kid.ts';
@@ -50,6 +50,8 @@ export interface AuditorInit {
   readonly mode: () => AuditMode;
   readonly space: Pick<LogSpace, 'refusal' | 'hold'>;
   readonly summaries: Pick<Summaries, 'takeTurn'>;
+  /** Whether the log is damaged and takes no entries. */
+  readonly isUnsound: () => boolean;
   /** Called for each operation that was refused for lack of room. */
   readonly onNoRoom: () => void;
 }
@@ -119,6 +121,21 @@ export class Auditor {
     this.#noteOrCount(eventOf(caller, attempt, used, 'ok'), used.record.tenant);
   }
 
+  /** Records an entry of another service. Rejects if the log does not take it, in every mode. Returns its log index. */
+  async recordForeign(bytes: Uint8Array, holder: string, signal: AbortSignal): Promise<number> {
+    const { trail, space, onNoRoom } = this.#init;
+    const refusal = space.refusal('essential', holder, bytes.length);
+    if (refusal !== undefined) {
+      onNoRoom();
+      throw refusal;
+    }
+    trail.begin(1);
+    space.hold(holder, bytes.length);
+    const log_index = await trail.record({ bytes, time_ms: sched.wall_ms() }, signal);
+    if (log_index === undefined) throw new RonError('degraded_audit', 'the audit log did not take the entry');
+    return log_index;
+  }
+
   /** `wasTried`: whether the work began. */
   recordFailure(caller: Caller, attempt: Attempt, error: unknown, wasTried: boolean): void {
     const code = codeOf(error);
@@ -136,15 +153,18 @@ export class Auditor {
     this.recordFailure(caller, attempt, error, false);
   }
 
-  /** Records an operation without side effects. Only a strict log makes the caller wait, and only for its own entry. */
+  /**
+   * Records an operation without side effects. Only a strict log makes the caller wait, and only for its own entry. While
+   * the log is damaged, such operations are counted for the log that follows it.
+   */
   recordRead(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
-    const { trail, mode } = this.#init;
+    const { trail, mode, isUnsound } = this.#init;
     trail.begin(1);
     const event = eventOf(caller, attempt, used, result);
-    if (mode() === 'strict' && this.#hasOwnEntry(event.tenant)) {
+    if (isUnsound()) trail.count(event);
+    else if (mode() === 'strict' && this.#hasOwnEntry(event.tenant)) {
       return trail.record(this.#entryOf(event, event.tenant), caller.deadline.signal);
-    }
-    if (mode() === 'strict') trail.count(event);
+    } else if (mode() === 'strict') trail.count(event);
     else this.#noteOrCount(event, event.tenant);
     return undefined;
   }

@@ -1,7 +1,7 @@
 /**
  * A view of all keys, by name.
  *
- * Contract: one call sees one state. The view of the registry shows what is on stable storage; the view of an edit shows
+ * Contract: one call sees one state. The view of the registry shows the state on stable storage; the view of an edit shows
  * earlier edits too.
  */
 import { RonError } from '@ron/kernel';

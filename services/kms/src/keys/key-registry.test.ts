@@ -22,7 +22,7 @@ const record = (tenant: string): KeyRecord => ({
   versions: [version(1)],
 });
 
-/** A store that counts its writes, and fails if it is told to. */
+/** A store that counts its writes, and fails on demand. */
 class CountedStore extends MemoryStore {
   writes = 0;
   failure: Error | undefined;
@@ -135,8 +135,8 @@ test('pages list keys in the order of their names, and a key with many versions 
   const versions = Array.from({ length: 300 }, (_, at) => version(at + 1));
   await registry.change((index) => ({ ...index.get(name('a'))!, versions }), NEVER);
   const again = new KeyRegistry({ store, keys_max: 1000 });
-  await again.ready([`${name('a')}#v7`, 'no kid', name('none')], NEVER);
-  assert.equal(again.ready([name('a')], NEVER), undefined, 'it is in memory');
+  await again.ready([`${name('a')}#v7`, 'no kid', name('none')], { signal: NEVER });
+  assert.equal(again.ready([name('a')], { signal: NEVER }), undefined, 'it is in memory');
   assert.equal(headOf(again.index.get(name('a'))!).version, 300);
 });
 

@@ -90,9 +90,9 @@ export class KeyRegistry {
    * Reads keys into memory without blocking the event loop; undefined if they are there. Call it before an operation: the
    * index reads a key that is not in memory from the disk at once.
    */
-  ready(kids: readonly string[], signal: AbortSignal): Promise<void> | undefined {
+  ready(kids: readonly string[], deadline: { readonly signal: AbortSignal }): Promise<void> | undefined {
     const missing = kids.map(nameOf).filter((name) => !this.#cache.has(name));
-    return missing.length === 0 ? undefined : this.#load(missing, signal);
+    return missing.length === 0 ? undefined : this.#load(missing, deadline.signal);
   }
 
   /** Keys in the order of their names. */

@@ -166,7 +166,7 @@ export class OpLedger {
   }
 }
 
-/** Stores a completed operation, and forgets the mark of what it made: the answer states it. */
+/** Stores a completed operation, and removes its mark in `made`: the answer names the version. */
 export function putOp(draft: Draft, id: string, done: Done): void {
   const before = OPS.get(draft, id);
   if (before !== undefined) removeOp(draft, timeKey(before, id));

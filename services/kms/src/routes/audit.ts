@@ -82,8 +82,8 @@ export async function readProof(
 /** The tenant and the key of an entry. Entries of the log itself have none. */
 function factsOf(entry: Uint8Array): { tenant: string | undefined; name: string | undefined } {
   const { tenant, kid } = JSON.parse(Buffer.from(entry).toString()) as Record<string, unknown>;
-  const text = (value: unknown): string | undefined => (typeof value === 'string' ? value : undefined);
-  return { tenant: text(tenant), name: text(kid) };
+  const ifText = (value: unknown): string | undefined => (typeof value === 'string' ? value : undefined);
+  return { tenant: ifText(tenant), name: ifText(kid) };
 }
 
 const unreadable = (index: number): RonError =>

@@ -1,4 +1,5 @@
 /** The shapes of requests and responses, one constant per route. */
+import { CAPABILITY_ID_PATTERN, CAPABILITY_LIMITS } from '@ron/auth';
 import { ALGS, type Alg } from '@ron/custody';
 import { Type } from '@ron/ingress';
 import { SERVICES, type Service } from '@ron/proto';
@@ -261,6 +262,53 @@ export const AUDIENCE_ROTATE = {
 export const AUDIENCE_RETIRE = {
   body: Type.Object({ min_version: Version }, strict),
   response: { 200: RootState },
+} as const;
+
+// Entries of other services.
+
+const Name = Type.String({ pattern: '^[A-Za-z0-9_-]{1,64}$' });
+const CapabilityId = Type.String({ pattern: CAPABILITY_ID_PATTERN });
+const Time = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
+const entryMembers = {
+  op_id: OpId,
+  time_ms: Time,
+  by: Type.Object(
+    {
+      capability_id: CapabilityId,
+      subject: Name,
+      chain: Type.Array(CapabilityId, { maxItems: CAPABILITY_LIMITS.chain_max }),
+    },
+    strict,
+  ),
+};
+
+export const ENTRY = {
+  body: Type.Union([
+    Type.Object(
+      {
+        ...entryMembers,
+        op: Type.Literal('issue'),
+        capability_id: CapabilityId,
+        subject: Name,
+        audience: Audience,
+        scopes: Type.Array(Type.String({ pattern: '^[a-z]{1,32}:[a-z]{1,32}$' }), { minItems: 1, maxItems: 32 }),
+        expires_ms: Time,
+      },
+      strict,
+    ),
+    Type.Object(
+      {
+        ...entryMembers,
+        op: Type.Literal('revoke'),
+        subject: Type.Optional(Name),
+        capability_id: Type.Optional(CapabilityId),
+        epoch: Time,
+        missed: Type.Optional(Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
+      },
+      strict,
+    ),
+  ]),
+  response: { 200: Type.Object({ log_index: Type.Integer() }, strict) },
 } as const;
 
 // The audit log.

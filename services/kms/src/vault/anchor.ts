@@ -1,5 +1,5 @@
 /**
- * The record about the audit log that the store holds: what makes a rollback of one of the two detectable.
+ * The record about the audit log in the store, which makes a rollback of one of the two detectable.
  *
  * A checkpoint is durable in the store before it is published as `audit/checkpoint`. After a crash the public file may
  * therefore lag behind the store, but never behind the published size of the store, and the store never lags behind the

@@ -8,7 +8,7 @@
 import type { InspectedLog } from '@ron/tlog';
 import type { Anchor } from './anchor.ts';
 
-/** What was rolled back; empty if the vault is sound. That the log has the entries of the anchor was checked before. */
+/** The parts that were rolled back; empty if the vault is sound. That the log has the entries of the anchor was checked before. */
 export function problemsOf(anchor: Anchor, log: InspectedLog): string[] {
   const problems: string[] = [];
   const anchored = anchor.checkpoint?.size ?? 0;

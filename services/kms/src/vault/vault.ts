@@ -159,10 +159,11 @@ async function openStore(
     return { store: new MemoryStore(config.amnesia.bytes_max), custody: new MemoryBackend() };
   }
   const unlock = await openUnlock({ config, dir, env, fs, warn });
-  await upgradeIfOld({ dir, fs, unlock, warn, signal });
+  const open = (at: string): Promise<LmdbStore> => openVaultStore(at, unlock, signal);
+  await upgradeIfOld({ dir, fs, unlock, open, warn, signal });
   // Without this check a missing store would be created again, and the log would look foreign.
   if (hasLog && !(await fs.list(dir)).includes(STORE_DIR)) throw missing(join(dir, STORE_DIR));
-  const store = await openVaultStore(join(dir, STORE_DIR), unlock, signal);
+  const store = await open(join(dir, STORE_DIR));
   return { store, custody: new FileBackend({ store }), unlock: { kek: store.kekFor('files') } };
 }
 

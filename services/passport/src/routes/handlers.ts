@@ -1,12 +1,14 @@
 /** Handlers of passport. Their responses contain tokens or short-lived facts, so they are never cached. */
 import { parseCaveat, type RevocationAnswer, type RevocationDocument, type RevocationPoll } from '@ron/auth';
-import type { AccessFacts } from '@ron/proto';
+import type { AccessFacts, AccessGrant } from '@ron/proto';
 import { json, type AnswerHeaders, type RouteAnswer, type RouteContext } from '@ron/ingress';
-import { assert } from '@ron/kernel';
+import { assert, sched } from '@ron/kernel';
 import { type Log } from '@ron/telemetry';
 import type { Issuer } from '../issuer.ts';
 import type { PassportCounters } from '../metrics.ts';
-import type { RevocationRegistry, RevocationTarget } from '../revocation-registry.ts';
+import { newOpId, type EntryActor, type IssueEntry } from '../audit/entries.ts';
+import type { OutboxSender } from '../audit/outbox.ts';
+import type { EntryOf, RevocationRegistry, RevocationTarget } from '../revocation-registry.ts';
 import type * as schemas from './schemas.ts';
 
 export interface PassportRoutesInit {
@@ -18,6 +20,10 @@ export interface PassportRoutesInit {
     document: RevocationDocument | undefined,
     signal: AbortSignal,
   ) => Promise<RevocationAnswer>;
+  /** Resolves when the entry of an issued capability is in the audit log; undefined without kms. */
+  readonly recordIssue: ((entry: IssueEntry, signal: AbortSignal) => Promise<void>) | undefined;
+  /** Sends the entries of revocations; undefined without kms. */
+  readonly outbox: Pick<OutboxSender, 'notify'> | undefined;
   readonly count: PassportCounters;
   readonly log: Pick<Log, 'info'>;
 }
@@ -25,16 +31,19 @@ export interface PassportRoutesInit {
 const NO_STORE: AnswerHeaders = Object.freeze({ 'Cache-Control': 'no-store' });
 
 export async function issue(
-  { issuer, count, log }: PassportRoutesInit,
+  { issuer, recordIssue, count, log }: PassportRoutesInit,
   context: RouteContext<typeof schemas.ISSUE>,
 ): Promise<RouteAnswer> {
   const { body, grant, deadline } = context;
   context.actsOn(narrowest(body.caveats ?? []));
   assert(grant !== undefined, 'the route has a scope');
+  const { audience, scopes } = body;
   const { token, capability_id, subject, expires_ms } = await issuer.issue(body, grant, deadline.signal);
-  count.issued(body.audience);
-  const by = grant.capability_id;
-  log.info({ capability_id, subject, audience: body.audience, scopes: body.scopes, expires_ms, by }, 'issued');
+  const facts = { capability_id, subject, audience, scopes, expires_ms };
+  // The token leaves only after its entry is durable.
+  await recordIssue?.({ ...facts, op: 'issue', op_id: capability_id, ...entryBy(grant) }, deadline.signal);
+  count.issued(audience);
+  log.info({ ...facts, by: grant.capability_id }, 'issued');
   return json(201, { token, capability_id, subject, expires_ms }, NO_STORE);
 }
 
@@ -48,15 +57,23 @@ export async function verify(
 }
 
 export async function revoke(
-  { registry, count, log }: PassportRoutesInit,
+  { registry, outbox, count, log }: PassportRoutesInit,
   { body, grant, deadline }: RouteContext<typeof schemas.REVOKE>,
 ): Promise<RouteAnswer> {
+  assert(grant !== undefined, 'the route has a scope');
   const target: RevocationTarget = 'all' in body ? 'all' : body;
-  const epoch = await registry.revoke(target, deadline.signal);
-  count.revoked(target === 'all' ? 'all' : 'subject' in target ? 'subject' : 'id');
   const named = target === 'all' ? {} : target;
-  log.info({ ...(target === 'all' ? { subject: 'all' } : target), epoch, by: grant?.capability_id }, 'revoked');
+  const entryOf: EntryOf = (epoch) => ({ ...named, op: 'revoke', op_id: newOpId(), epoch, ...entryBy(grant) });
+  const epoch = await registry.revoke(target, deadline.signal, outbox && entryOf);
+  outbox?.notify();
+  count.revoked(target === 'all' ? 'all' : 'subject' in target ? 'subject' : 'id');
+  log.info({ ...(target === 'all' ? { subject: 'all' } : target), epoch, by: grant.capability_id }, 'revoked');
   return json(200, { ...named, epoch }, NO_STORE);
+}
+
+/** The members of an entry that name the capability of the request. */
+function entryBy({ capability_id, subject, chain }: AccessGrant): { by: EntryActor; time_ms: number } {
+  return { by: { capability_id, subject, chain }, time_ms: sched.wall_ms() };
 }
 
 export async function readRevocations(

@@ -20,6 +20,15 @@ function derivesKeys(label: string, more: Pick<Call, 'isRequired'> = {}): Call {
 /** Polls for revocations: an open route. */
 const POLLS_REVOCATIONS: Call = { to: 'passport', scopes: [], config: { url: 'auth.passport_url' } };
 
+/** Appends entries to the audit log. The rate bounds a flood of entries. */
+const RECORDS: Call = {
+  to: 'kms',
+  purpose: 'log',
+  scopes: ['kms:log'],
+  caveats: ['rate <= 500/s'],
+  config: { capability_file: 'passport.log_capability_file' },
+};
+
 /** The calls of every service that checks capabilities and neither derives keys nor issues. */
 const authCalls = (name: Service): readonly Call[] => [derivesKeys(audiencePrefix(name)), POLLS_REVOCATIONS];
 
@@ -87,9 +96,9 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service(
     'passport',
     import.meta.resolve('@ron/passport'),
-    // Passport issues capabilities for every audience.
+    // Passport issues capabilities for every audience, and records what it issues and revokes.
     {
-      calls: [derivesKeys(AUDIENCE_LABEL, { isRequired: true })],
+      calls: [derivesKeys(AUDIENCE_LABEL, { isRequired: true }), RECORDS],
       knows_revocations: true,
       sealed_files: [CACHE, { key: 'data_dir', name: 'revocations', purpose: 'revocations' }],
     },
