@@ -15,10 +15,10 @@ interface ReadyAnswer {
   readonly gates?: readonly { readonly gate: string; readonly open: boolean; readonly reason?: string }[];
 }
 
-/** `url` may be `unix:PATH`. Throws when the service does not answer within two seconds. */
-export async function readinessOf(url: string, signal: AbortSignal): Promise<ServiceReadiness> {
+/** `url` may be `unix:PATH`. `lane`: readiness for one kind of work. Throws when the service does not answer within two seconds. */
+export async function readinessOf(url: string, signal: AbortSignal, lane?: string): Promise<ServiceReadiness> {
   const { url: base, fetch } = reach(url);
-  const response = await fetch(new URL('/readyz', base), {
+  const response = await fetch(new URL(lane === undefined ? '/readyz' : `/readyz?lane=${lane}`, base), {
     method: 'GET',
     headers: {},
     signal: AbortSignal.any([signal, after(PROBE_MS)]),

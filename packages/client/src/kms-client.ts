@@ -7,7 +7,9 @@
  */
 import { RonError, sched } from '@ron/kernel/core';
 import type {
+  AcceptedAudit,
   AuditKeys,
+  AuditStatus,
   CreatedKey,
   CreateKeyInit,
   DataKey,
@@ -172,6 +174,16 @@ export class KmsClient {
   /** The name of the audit log and the keys that sign it. Keep a copy if you do not trust the service. */
   async auditKeys(call: KmsCallOptions = {}): Promise<AuditKeys> {
     return await this.#get('audit.keys', 'audit/keys', call);
+  }
+
+  /** Whether the log is sound. */
+  async auditStatus(call: KmsCallOptions = {}): Promise<AuditStatus> {
+    return await this.#get('audit.status', 'audit/status', call);
+  }
+
+  /** Accepts the damage of the log: the next start of kms begins a new one. */
+  async acceptAudit(problem_sha256: string, reason: string, call: KmsCallOptions = {}): Promise<AcceptedAudit> {
+    return await this.#post('audit.accept', 'audit/accept', { problem_sha256, reason }, call);
   }
 
   async proof(log_index: number, call: KmsCallOptions = {}): Promise<AuditProof> {

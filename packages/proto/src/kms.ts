@@ -132,6 +132,36 @@ export interface AuditKeys {
   readonly vkeys: readonly string[];
 }
 
+/** The last checkpoint of a log. */
+export interface LogExtent {
+  readonly origin: string;
+  readonly size: number;
+  readonly root_b64: string;
+}
+
+/** Whether the audit log is sound, for its operator. */
+export interface AuditStatus {
+  readonly origin: string;
+  /** Why kms refuses to sign; absent if the log is sound. */
+  readonly problem?: string;
+  /** Names the problem in a request that accepts it. */
+  readonly problem_sha256?: string;
+  /** The last checkpoint in the store of kms. */
+  readonly known?: LogExtent;
+  /** The last checkpoint in the directory of the log, if it can be read. */
+  readonly found?: LogExtent;
+  /** The problem was accepted: the next start begins this log. */
+  readonly next_origin?: string;
+}
+
+/** The answer to an accepted problem. */
+export interface AcceptedAudit {
+  /** The log that begins with the next start of kms. */
+  readonly next_origin: string;
+  /** The directory beside the log in which the former one is kept. */
+  readonly archive: string;
+}
+
 export interface AuditProof {
   readonly log_index: number;
   readonly tree_size: number;

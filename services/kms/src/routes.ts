@@ -16,6 +16,7 @@ import {
   readTile,
   type AuditRoutesInit,
 } from './routes/audit.ts';
+import { acceptDamage, readStatus, type AuditDamageInit } from './routes/audit-damage.ts';
 import { factsOf } from './routes/caller.ts';
 import {
   createKey,
@@ -42,7 +43,8 @@ export type KmsRoutesInit = KeyRoutesInit &
   SecretRoutesInit &
   AudienceRoutesInit &
   EntryRoutesInit &
-  AuditRoutesInit;
+  AuditRoutesInit &
+  AuditDamageInit;
 
 const BASE = '/v1/kms';
 const GET = { method: 'GET', lane: 'inline', body: 'none', deadline: 'verify' } as const;
@@ -67,6 +69,7 @@ export function routes(init: KmsRoutesInit): Route[] {
     ...audienceRoutes(init),
     ...entryRoutes(init),
     ...auditRoutes(init),
+    ...auditDamageRoutes(init),
   ];
   return all.map((each) => withKeysInMemory(init.registry, each));
 }
@@ -341,6 +344,32 @@ function auditRoutes(init: AuditRoutesInit): Route[] {
       summary: 'Proves that the log of one size is a prefix of the log of another.',
       schema: schemas.CONSISTENCY,
       handler: (context) => readConsistency(init, context),
+    }),
+  ];
+}
+
+/** For the operator of a log that was damaged. */
+function auditDamageRoutes(init: AuditDamageInit): Route[] {
+  return [
+    route({
+      ...GET,
+      path: `${BASE}/audit/status`,
+      scope: 'kms:audit',
+      summary: 'States whether the audit log is sound, and the damage if it is not.',
+      schema: schemas.STATUS,
+      handler: (context) => readStatus(init, context),
+    }),
+    route({
+      method: 'POST',
+      lane: 'inline',
+      body: 'buffered',
+      deadline: 'sign',
+      path: `${BASE}/audit/accept`,
+      scope: 'kms:audit',
+      summary:
+        'Accepts the damage: the next start archives the log and begins a new one, whose first entry records it.',
+      schema: schemas.ACCEPT,
+      handler: (context) => acceptDamage(init, context),
     }),
   ];
 }

@@ -57,6 +57,8 @@ export const kms = defineService({
         origin: vault.origin,
         vkeys: vault.vkeys,
         isPublic: config.audit.public,
+        status: (caller) => audit.status(caller),
+        accept: (request, caller) => audit.accept(request, caller),
       }),
       gates: {
         audit: { kind: 'hard', sample: () => audit.problem },

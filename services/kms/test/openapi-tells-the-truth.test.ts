@@ -75,6 +75,8 @@ test('every operation responds as documented and names its required scope', asyn
   await check('POST', '/audit/entries', '/audit/entries', 200, entry, passport);
   await check('GET', '/audit/checkpoint', '/audit/checkpoint', 200);
   await check('GET', '/audit/keys', '/audit/keys', 200);
+  await check('GET', '/audit/status', '/audit/status', 200);
+  await check('POST', '/audit/accept', '/audit/accept', 409, { problem_sha256: '0'.repeat(64), reason: 'none' });
   await check('GET', '/audit/tile/{*}', '/audit/tile/entries/000.p/1', 200);
   await check('GET', '/audit/proof/{log_index}', '/audit/proof/0', 200);
   await check('GET', '/audit/consistency/{from}/{to}', '/audit/consistency/1/2', 200);

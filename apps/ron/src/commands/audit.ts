@@ -1,4 +1,7 @@
-/** `ron audit verify`: reads the whole audit log and recomputes its hashes, from its directory or over HTTP. */
+/**
+ * `ron audit verify`: reads the whole audit log and recomputes its hashes, from its directory or over HTTP.
+ * `ron audit accept`: goes on after damage, see audit/accept.ts.
+ */
 import { existsSync } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -32,6 +35,7 @@ const options = {
     value: 'FILE',
     doc: 'An inclusion proof issued by kms. Repeatable. With --vkey and without a log, only the proof is verified.',
   },
+  reason: { type: 'string', value: 'TEXT', doc: 'accept: why the damage is accepted; recorded in the new log.' },
   before: { type: 'string', value: 'INDEX', doc: 'prune: the first entry to keep.' },
   keep: { type: 'string', value: 'DURATION', doc: 'prune: how long entries are kept, such as 90d.' },
   archive: { type: 'string', value: 'DIR', doc: 'prune: copy the log there first, or continue an earlier copy.' },
@@ -48,32 +52,39 @@ interface Opened {
 
 export default command({
   name: 'audit',
-  usage: 'audit verify [DIR|URL] | audit prune --before INDEX|--keep DURATION',
+  usage: 'audit verify [DIR|URL] | audit accept --reason TEXT | audit prune --before INDEX|--keep DURATION',
   about:
     'Verifies the audit log of kms: every entry, the hash tree, and the signatures of its checkpoint. Reports the first\n' +
     'damage and exits with 65. Reads the directory of a log, even while kms runs, or a URL. The keys stored with the log\n' +
     'detect changes only by users who cannot replace those keys: keep a copy elsewhere and pass it with --vkey. To detect\n' +
     'a log that was restored to an earlier state, pass a checkpoint or a proof from elsewhere with --since or --proof.\n' +
+    'accept shows the damage for which kms refuses to sign, and goes on after your confirmation: the found log is kept as\n' +
+    'audit.N, and a new log begins whose first entry records the damage, the reason and the capability that accepted it.\n' +
     'prune removes old entries permanently, to free disk space. The log records it; later entries stay provable.',
   options,
   args: [1, 2],
-  words: ['verify', 'prune'],
+  words: ['verify', 'accept', 'prune'],
   examples: {
     'ron audit verify': 'verify the log of this node',
     'ron audit verify /backup/kms/audit': 'verify a copy',
     'ron audit verify http://127.0.0.1:7105/v1/kms/audit': 'verify over HTTP',
     'ron audit verify --since last-week.checkpoint': 'verify that the log extends an earlier checkpoint',
     'ron audit verify --proof answer.json --vkey KEY': 'verify a proof without the log',
+    'ron audit accept --reason "restored after a disk failure"': 'go on with a new log',
     'ron audit prune --keep 365d --archive /backup/audit': 'copy the log, then remove entries older than a year',
   },
   async run(invocation) {
     const [verb, place, ...rest] = invocation.args;
+    if (verb === 'accept' && place === undefined) {
+      const { accept } = await import('../audit/accept.ts');
+      return await accept(invocation.values, invocation.io, invocation.signal);
+    }
     if (verb === 'prune' && place === undefined) {
       const { prune } = await import('../audit/prune.ts');
       return await prune(invocation.values, invocation.io, invocation.signal, () => open(invocation, undefined));
     }
     if (verb !== 'verify' || rest.length > 0)
-      throw usage({ name: 'audit' }, 'expected `audit verify [DIR|URL]` or `audit prune`');
+      throw usage({ name: 'audit' }, 'expected `audit verify [DIR|URL]`, `audit accept` or `audit prune`');
     return await verify(invocation, place);
   },
 });

@@ -3,7 +3,9 @@
  *
  *     operations --> trail --> appender --> log --> checkpointer --> anchor --> published --> witness
  */
-import { NEVER, sched, type Watch } from '@ron/kernel';
+import { hash } from 'node:crypto';
+import { NEVER, RonError, sched, type Watch } from '@ron/kernel';
+import type { AcceptedAudit, AuditStatus } from '@ron/proto';
 import { type Log } from '@ron/telemetry';
 import { type ServiceRuntime } from '@ron/service';
 import { Witness, type WitnessInit } from '@ron/tlog';
@@ -24,6 +26,14 @@ import { WitnessClient } from './witness-client.ts';
 export interface AuditEventOut {
   readonly kind: 'audit';
   readonly problem: string;
+}
+
+export type { Caller } from './auditor.ts';
+
+export interface AcceptRequest {
+  /** Of the problem that the operator looked at. */
+  readonly problem_sha256: string;
+  readonly reason: string;
 }
 
 export interface AuditInit {
@@ -53,6 +63,10 @@ export interface Audit {
   readonly problem: string | undefined;
   /** Why nothing may be signed in mode `strict`: the witness has not cosigned for too long. */
   readonly unwitnessed: string | undefined;
+  /** The state of the log for its operator. */
+  status(caller: Pick<Caller, 'deadline'>): Promise<AuditStatus>;
+  /** Accepts the damage that the request names; the next start goes on with a new log. */
+  accept(request: AcceptRequest, caller: Caller): Promise<AcceptedAudit>;
   /** Waits for the checkpoint that covers an entry, and returns the inclusion proof. */
   prove(index: number, caller: Caller): Promise<unknown>;
   /** Writes the waiting entries and signs the final checkpoint. Call it when no more entries are recorded. */
@@ -126,6 +140,20 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     get unwitnessed() {
       if (mode() !== 'strict' || witnesses.lag_ms <= config.value.audit.witness_max_age) return undefined;
       return `the witness has not cosigned for ${Math.floor(witnesses.lag_ms / 1000)} s: ${witnesses.problem ?? 'it is slow'}`;
+    },
+    async status({ deadline }) {
+      const { problem } = rollback;
+      const state = { origin: vault.origin, ...(await vault.logState(deadline.signal)) };
+      return problem === undefined ? state : { ...state, problem, problem_sha256: hash('sha256', problem) };
+    },
+    async accept({ problem_sha256, reason }, { actor, subject, chain, deadline }) {
+      const { problem } = rollback;
+      if (problem === undefined) throw new RonError('conflict', 'the audit log is sound: there is no damage to accept');
+      if (hash('sha256', problem) !== problem_sha256)
+        throw new RonError('conflict', `the damage is another one than the request names: ${problem}`);
+      const accepted = await vault.accept({ problem, reason, actor, subject, chain }, deadline.signal);
+      log.warn({ problem, reason, subject, ...accepted }, 'the damage of the audit log was accepted; restart kms');
+      return accepted;
     },
     async prove(index, { deadline }) {
       await checkpointer.waitUntilCovered(index, deadline.signal);

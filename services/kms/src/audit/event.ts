@@ -5,6 +5,7 @@
  * Bound: an entry has at most `ENTRY_BYTES_MAX` bytes, because every field is bounded at its entry point.
  */
 import { hash } from 'node:crypto';
+import { sched } from '@ron/kernel';
 
 /** The limit of the log format. */
 export const ENTRY_BYTES_MAX = 65_535;
@@ -149,4 +150,41 @@ export function inputOf(payload: {
   if (payload.payload_b3 !== undefined) return { input_hash: `b3:${payload.payload_b3}` };
   if (payload.message === undefined) return {};
   return { input_hash: `sha256:${hash('sha256', payload.message, 'hex')}`, input_bytes: payload.message.length };
+}
+
+/** The holder of the capability with which damage was accepted. */
+export interface Accepting {
+  readonly actor: string;
+  readonly subject: string;
+  readonly chain: readonly string[];
+}
+
+interface LogExtent {
+  readonly size: number;
+  readonly root_b64: string;
+}
+
+export interface AcceptanceFacts extends Accepting {
+  /** The damage, as kms described it. */
+  readonly problem: string;
+  /** The text of the operator. */
+  readonly reason: string;
+  /** The name of the log that ends. */
+  readonly former: string;
+  /** Its last checkpoint in the store. */
+  readonly known: LogExtent | undefined;
+  /** Its last checkpoint in the directory. */
+  readonly found: LogExtent | undefined;
+}
+
+/** The first entry of a log that begins after damage was accepted. */
+export function encodeAcceptance(facts: AcceptanceFacts): Buffer {
+  const { actor, chain, former, problem, reason, subject } = facts;
+  const extent = (of: LogExtent | undefined): LogExtent | null =>
+    of === undefined ? null : { root_b64: of.root_b64, size: of.size };
+  const time_ms = sched.wall_ms();
+  const [found, known] = [extent(facts.found), extent(facts.known)];
+  return Buffer.from(
+    JSON.stringify({ actor, chain, former, found, known, op: 'accept', problem, reason, subject, time_ms }),
+  );
 }

@@ -319,6 +319,35 @@ export const LOG_KEYS = {
   response: { 200: Type.Object({ origin: Type.String(), vkeys: Type.Array(Type.String()) }, strict) },
 } as const;
 
+const Extent = Type.Object({ origin: Type.String(), size: Type.Integer(), root_b64: Type.String() }, strict);
+
+export const STATUS = {
+  response: {
+    200: Type.Object(
+      {
+        origin: Type.String(),
+        problem: Type.Optional(Type.String()),
+        problem_sha256: Type.Optional(Type.String()),
+        known: Type.Optional(Extent),
+        found: Type.Optional(Extent),
+        next_origin: Type.Optional(Type.String()),
+      },
+      strict,
+    ),
+  },
+} as const;
+
+export const ACCEPT = {
+  body: Type.Object(
+    {
+      problem_sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }),
+      reason: Type.String({ minLength: 1, maxLength: 1024 }),
+    },
+    strict,
+  ),
+  response: { 202: Type.Object({ next_origin: Type.String(), archive: Type.String() }, strict) },
+} as const;
+
 export const PRUNED = {
   response: { 200: Type.Object({ before: Type.Integer(), entry: Type.Integer() }, strict) },
 } as const;

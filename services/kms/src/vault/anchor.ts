@@ -7,6 +7,7 @@
  */
 import { Table } from '@ron/custody/store';
 import type { Checkpoint, SignedCheckpoint } from '@ron/tlog';
+import type { Acceptance } from './accept.ts';
 import { META } from './tables.ts';
 
 /** The identity, size and root of a log. */
@@ -28,6 +29,10 @@ export interface Anchor {
   readonly time_ms: number;
   /** Set by a clean shutdown, once everything is in the log; removed before any other operation. */
   readonly is_closed?: true;
+  /** How often damage was accepted: the last part of the origin. Absent for the first log. */
+  readonly number?: number;
+  /** Carried out by the next start, see vault/accept.ts. */
+  readonly accepted?: Acceptance;
 }
 
 export const ANCHORS = new Table<Anchor>(META);

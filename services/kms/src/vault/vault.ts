@@ -7,7 +7,7 @@
  *
  * Contract: every start detects that the store or the log was rolled back, or that one of them is missing. Then the vault
  * opens if the store does, `problem` states why nothing may be signed, and nothing is written to the log, so that the
- * evidence is preserved. The state after a crash is not a problem. One process at a time may open it. Files of the earlier
+ * evidence is preserved, until the operator accepts it (vault/accept.ts). The state after a crash is not a problem. One process at a time may open it. Files of the earlier
  * format are converted first (vault/upgrade/).
  */
 import { join } from 'node:path';
@@ -31,6 +31,7 @@ import type { KmsConfig } from '../config.ts';
 import { KeyRegistry } from '../keys/key-registry.ts';
 import { OpLedger } from '../ops/op-ledger.ts';
 import { openUnlock } from '../unlock.ts';
+import { accepterOf, beginAccepted, type Accepter, type LogPlace } from './accept.ts';
 import { ANCHOR_KEY, ANCHORS, checkpointOf, headOf, type Anchor } from './anchor.ts';
 import { problemsOf } from './soundness.ts';
 import { TABLES } from './tables.ts';
@@ -51,7 +52,7 @@ export interface VaultInit {
   readonly warn: (what: string) => void;
 }
 
-export interface Vault extends AsyncDisposable {
+export interface Vault extends Accepter, AsyncDisposable {
   readonly dir: string | undefined;
   /** Seals files beside the store; stays the same when the key of the store changes. Undefined if there is none on disk. */
   readonly unlock: Unlock | undefined;
@@ -95,18 +96,23 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   const { config, signal } = init;
   const dir = dirOf(config);
   const fs = dir === undefined ? new MemoryDisk(config.amnesia.bytes_max) : (init.fs ?? realFileSystem);
-  const hasLog = await hasEntries(fs, join(dir ?? '/', 'audit'));
-  const { store, custody, unlock } = await openStore(init, dir, fs, hasLog);
+  const place: LogPlace = { fs, dir: dir ?? '/' };
+  const logDir = join(place.dir, 'audit');
+  const hadLog = await hasEntries(fs, logDir);
+  const { store, custody, unlock } = await openStore(init, dir, fs, hadLog);
   opened.push(store, custody);
   const anchors = documentOf(store, ANCHORS, ANCHOR_KEY);
   if (anchors.value === undefined) {
-    if (hasLog) throw missing(join(dir ?? '/', STORE_DIR));
+    if (hadLog) throw missing(join(place.dir, STORE_DIR));
     await anchors.replace(await newAnchor(custody, config.audit.origin, signal), signal);
   }
+  const signersFor = (of: Anchor, within: AbortSignal): Promise<NoteSigner[]> => signersOf(custody, of, within);
+  const isBegun = await beginAccepted(place, anchors, signersFor, signal);
+  const hasLog = isBegun || hadLog;
   const anchor = anchors.value!;
   const signers = await signersOf(custody, anchor, signal);
   const logInit: TransparencyLogInit = {
-    dir: join(dir ?? '/', 'audit'),
+    dir: logDir,
     origin: anchor.origin,
     signers,
     known: anchor.checkpoint === undefined ? [] : [{ ...checkpointOf(anchor.checkpoint), by: STORE_DIR }],
@@ -142,6 +148,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
     interrupted_ms: log !== undefined && log.size > 0 && anchor.is_closed !== true ? anchor.time_ms : undefined,
     ...recorderOf(anchors, () => log),
     freeze: (why) => (problem ??= why),
+    ...accepterOf(place, anchors, signersFor, () => log),
     close,
     [Symbol.asyncDispose]: close,
   };
