@@ -96,7 +96,7 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service(
     'passport',
     import.meta.resolve('@ron/passport'),
-    // Passport issues capabilities for every audience, and records what it issues and revokes.
+    // Passport issues capabilities for every audience, and records each issue and revocation.
     {
       calls: [derivesKeys(AUDIENCE_LABEL, { isRequired: true }), RECORDS],
       knows_revocations: true,
