@@ -107,8 +107,9 @@ export class NodeCapabilities {
       if (document !== undefined) revocations.apply(document);
       return revocations;
     } catch (error) {
-      // Passport runs and reports the cause itself; the other services can start.
-      if (isRonError(error, 'not_ready')) return NOTHING_REVOKED;
+      // Passport runs and reports the cause itself; the other services can start. An answer that is not authentic is never
+      // applied: after kms lost its root, passport has the old keys until this renewal gives it a new capability.
+      if (isRonError(error, 'not_ready') || isRonError(error, 'integrity')) return NOTHING_REVOKED;
       throw error;
     }
   }
