@@ -26,7 +26,7 @@ const RECORDS: Call = {
   purpose: 'log',
   scopes: ['kms:log'],
   caveats: ['rate <= 500/s'],
-  config: { capability_file: 'passport.log_capability_file' },
+  config: { url: 'auth.kms_url', capability_file: 'passport.log_capability_file' },
 };
 
 /** The calls of every service that checks capabilities and neither derives keys nor issues. */
