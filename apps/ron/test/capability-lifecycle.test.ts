@@ -83,6 +83,8 @@ class TestNode {
 
   /** Renews the capabilities as if the service had restarted. */
   async listensAgain(name: Service): Promise<void> {
+    // As after a restart of `ron up`: without known keys and open connections.
+    await this.#capabilities.close();
     await this.#capabilities.onListening(name, true, NEVER);
   }
 

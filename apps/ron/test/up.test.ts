@@ -204,7 +204,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const put = await ron(t, ['put', '-', '--dir', home], { input: 'forget me' });
     assert.equal((await ron(t, ['get', put.text.trim(), '--dir', home])).text, 'forget me');
     const files = await readdir(home, { recursive: true });
-    const capabilities = ['root.cap', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap'];
+    const capabilities = ['root.cap', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap', 'passport/kms-log.cap'];
     const places = ['kms', 'passport', 'storage', 'run', 'run/kms.sock', 'run/passport.sock', 'run/storage.sock'];
     const expected = ['lock', 'lock-journal', 'node.json', ...capabilities, ...places].toSorted();
     assert.deepEqual(files.toSorted(), expected);

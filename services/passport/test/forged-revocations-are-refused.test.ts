@@ -92,7 +92,7 @@ test('forged, replayed, foreign and future answers change nothing; the next hone
     stop.abort();
     await running;
   });
-  await eventually('passport is heard', () => watch.problem === undefined);
+  await eventually('the first answer is applied', () => watch.problem === undefined);
   const { json: revoked } = await service.post('revoke', { subject: 'bob' });
   await eventually('bob is revoked', () => watch.floor('bob') === revoked.epoch);
   const { version } = watch;
@@ -129,7 +129,7 @@ test('forged, replayed, foreign and future answers change nothing; the next hone
     assert.deepEqual([watch.floor('alice'), watch.floor('bob'), watch.version], [0, revoked.epoch, version], name);
     assert.match(watch.problem!, /refused|JSON|no answer/, name);
     impostor.answer = real;
-    await eventually(`${name}: passport is heard again`, () => watch.problem === undefined);
+    await eventually(`${name}: the next honest answer is applied`, () => watch.problem === undefined);
   }
   assert.ok(problems.length <= Object.keys(attacks).length, 'one line for each attack');
 

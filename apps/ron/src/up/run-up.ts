@@ -27,6 +27,7 @@ import { waitForOrphans } from './orphans.ts';
 const SAME_SIGNAL_MS = 300;
 /** Short enough that capabilities are minted with a new key before the old one is retired. */
 const RENEW_EVERY_MS = 60_000;
+const ROOT_POLL_MS = 1000;
 /** A service that is still degraded after this many probes is reported. */
 const PROBES_MAX = 8;
 const PROBE_EVERY_MS = 250;
@@ -85,7 +86,8 @@ export async function runUp(
   const ready = node.start().then(async () => {
     await onAllReady(io, locked, node, started);
     if (holdsSecrets(own_env)) (await import('@ron/service/protect-process')).protectProcess();
-    renewRegularly(io, capabilities, stop.signal);
+    // Ends with the signal.
+    void renewRegularly(io, capabilities, stop.signal).catch(() => undefined);
     await noteProblems(io, order, home, stop.signal);
   });
   try {
@@ -95,6 +97,7 @@ export async function runUp(
     throw failure(why, home.of(why.name).log, amnesia);
   } finally {
     await node.stop();
+    await capabilities.close();
   }
 }
 
@@ -175,21 +178,21 @@ async function noteProblems(io: Io, order: readonly Service[], home: Home, signa
   for (const [name, reasons] of degraded) io.note(`${name} is degraded: ${reasons}`);
 }
 
-function renewRegularly(io: Io, capabilities: NodeCapabilities, stopping: AbortSignal): void {
-  const renew = (): void => {
-    if (stopping.aborted) return;
+/** Renews capabilities every minute, and within seconds after the root of the keys changed. */
+async function renewRegularly(io: Io, capabilities: NodeCapabilities, stopping: AbortSignal): Promise<void> {
+  let renewed_ms = sched.now_ms();
+  while (!stopping.aborted) {
+    await sleep(ROOT_POLL_MS, stopping, 'capability.renew');
+    const isDue = sched.now_ms() - renewed_ms >= RENEW_EVERY_MS;
+    if (isDue) renewed_ms = sched.now_ms();
+    using due = Deadline.after('capability.renew', RENEW_EVERY_MS, { signal: stopping });
+    const work = (signal: AbortSignal): Promise<void> =>
+      isDue ? capabilities.renew(signal) : capabilities.renewIfRootChanged(signal);
     // A failed renewal is retried in a minute; the capabilities of calls are valid for many of them.
-    void renewNow(capabilities, stopping).catch((error: unknown) =>
-      io.note(`failed to renew capabilities: ${messageOf(error)}`),
-    );
-    renewRegularly(io, capabilities, stopping);
-  };
-  sched.timer(RENEW_EVERY_MS, renew, 'capability.renew');
-}
-
-async function renewNow(capabilities: NodeCapabilities, stopping: AbortSignal): Promise<void> {
-  using due = Deadline.after('capability.renew', RENEW_EVERY_MS, { signal: stopping });
-  await due.run((signal) => capabilities.renew(signal));
+    await due.run(work).catch((error: unknown) => {
+      if (isDue && !stopping.aborted) io.note(`failed to renew capabilities: ${messageOf(error)}`);
+    });
+  }
 }
 
 function reporter(

@@ -58,7 +58,7 @@ test('no capability with a revoked ancestor is accepted, for any chains and docu
   );
 });
 
-test('revoking all refuses every capability that exists, whatever its epoch, at every later time', async () => {
+test('revoking all refuses every capability that exists, with any epoch, at every later time', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.integer({ min: -2 * HOUR_MS, max: 2 * HOUR_MS }), { minLength: 1, maxLength: 6 }),

@@ -185,7 +185,7 @@ export class DerivedKeySource implements KeySource {
     let refreshed_ms = -Infinity;
     while (!this.#closed) {
       try {
-        const isNew = await this.#poll(audience, stopping);
+        const isNew = await this.refreshIfChanged(audience, stopping);
         if (isNew || sched.now_ms() - refreshed_ms >= ON_REFRESHED_MS) {
           await init.onRefreshed?.();
           refreshed_ms = sched.now_ms();
@@ -200,8 +200,8 @@ export class DerivedKeySource implements KeySource {
     }
   }
 
-  /** Whether the root changed. Its keys were derived then. */
-  async #poll(audience: Service, stopping: AbortSignal): Promise<boolean> {
+  /** Polls the state of the root. Returns whether it changed; then its keys were derived. */
+  async refreshIfChanged(audience: Service, stopping: AbortSignal): Promise<boolean> {
     const known = this.#of(audience);
     using deadline = Deadline.after('derive', this.#deadline_ms, { signal: stopping });
     const state = await deadline

@@ -6,7 +6,7 @@
  * Contract: floors, ids and version only rise: a late, repeated or older document undoes nothing. Subjects are named by a
  * hash, so the document does not reveal them. A check that begins after `apply` returned sees its revocations.
  *   A document with a time that no clock of the node can have written is not accepted (`requireCurrent`). If the
- * clock is set back later, floors lie in the future, and capabilities issued from now on cannot be told from revoked ones.
+ * clock is set back later, floors lie in the future, and a new capability looks like a revoked one.
  * Then `floor` throws `not_ready` for capabilities that passport issued, until the clock has reached them. The node's own
  * capabilities stay usable; floors from the future do not apply to them, revoked ids do.
  * Bound: `SUBJECTS_MAX` subjects and `IDS_MAX` ids in a document; twice as many are stored. An id is dropped when every
@@ -158,8 +158,8 @@ export function requireCurrent(document: RevocationDocument): void {
 
 function latestOf({ version, all, subjects, ids }: RevocationDocument): number {
   let latest_ms = Math.max(version, all);
-  for (const times of [subjects, ids]) {
-    for (const time_ms of Object.values(times)) latest_ms = Math.max(latest_ms, time_ms);
+  for (const entries of [subjects, ids]) {
+    for (const time_ms of Object.values(entries)) latest_ms = Math.max(latest_ms, time_ms);
   }
   return latest_ms;
 }

@@ -2,10 +2,10 @@
  * Writes the capability files of a node's services, as the service table requires.
  *
  * Contract: with kms, capabilities are minted once kms listens; without kms, before the start. They are renewed by `renew`,
- * and when kms or passport restarts, because kms with `--amnesia` has new keys then.
+ * when kms or passport restarts, because kms with `--amnesia` has new keys then, and when the root of the keys changes.
  * Bound: `PREPARE_MS` for each renewal, and `TRIES_MAX` tries during the start. Cancellation: by the signal of each call.
  */
-import { NOTHING_REVOKED, Revocations, type KeySource, type RevocationEpochs } from '@ron/auth';
+import { NOTHING_REVOKED, Revocations, type DerivedKeySource, type KeySource, type RevocationEpochs } from '@ron/auth';
 import { askPassport } from '@ron/auth/service';
 import { Deadline, idempotent, isRonError, jittered, retry } from '@ron/kernel';
 import { makeDirectory } from '@ron/log';
@@ -16,7 +16,7 @@ import type { Io } from '../../io.ts';
 import type { Planned } from '../plan.ts';
 import type { ServiceEntry } from '../table/service-entry.ts';
 import { removeUnknownCalls } from './call-capabilities.ts';
-import { prepareKeys, renewByKeyFile, renewThroughKms } from './root-capability.ts';
+import { ownerKeys, prepareKeys, renewAll, renewByKeyFile } from './root-capability.ts';
 
 /** Longer than kms needs to derive the keys of all capabilities. */
 const PREPARE_MS = 10_000;
@@ -31,6 +31,7 @@ export class NodeCapabilities {
   readonly #revocations_service: Service | undefined;
   /** The services that have listened; others have no socket yet. */
   readonly #listening = new Set<Service>();
+  #keys: DerivedKeySource | undefined;
 
   constructor(home: Home, services: readonly Planned[], table: readonly ServiceEntry[], io: Pick<Io, 'note'>) {
     this.#home = home;
@@ -76,9 +77,24 @@ export class NodeCapabilities {
     if (key_service === undefined) return await renewByKeyFile(this.#home, this.#running, signal);
     if (!this.#listening.has(key_service)) return;
     using deadline = Deadline.after('prepare', PREPARE_MS, { signal });
-    const revoked = (keys: KeySource, within: AbortSignal): Promise<RevocationEpochs> => this.#revoked(keys, within);
-    const init = { home: this.#home, key_service, running: this.#running, revoked };
-    await renewThroughKms(init, deadline.signal);
+    const { signal: within } = deadline;
+    // Kept, because each derivation is an entry of the audit log.
+    const keys = (this.#keys ??= ownerKeys(this.#home, key_service));
+    await keys.refreshIfChanged(key_service, within);
+    await renewAll(this.#home, this.#running, { keys, epochs: await this.#revoked(keys, within) }, within);
+  }
+
+  /** Renews at once if the root of the keys was rotated or retired: capabilities under it may be invalid from now on. */
+  async renewIfRootChanged(signal: AbortSignal): Promise<void> {
+    const key_service = this.#key_service;
+    if (key_service === undefined || this.#keys === undefined) return;
+    if (await this.#keys.refreshIfChanged(key_service, signal)) await this.renew(signal);
+  }
+
+  /** Zeroes the keys. */
+  async close(): Promise<void> {
+    await this.#keys?.close();
+    this.#keys = undefined;
   }
 
   async #revoked(keys: KeySource, signal: AbortSignal): Promise<RevocationEpochs> {
@@ -91,8 +107,9 @@ export class NodeCapabilities {
       if (document !== undefined) revocations.apply(document);
       return revocations;
     } catch (error) {
-      // Passport runs and reports the cause itself; the other services can start.
-      if (isRonError(error, 'not_ready')) return NOTHING_REVOKED;
+      // Passport runs and reports the cause itself; the other services can start. An answer that is not authentic is never
+      // applied: after kms lost its root, passport has the old keys until this renewal gives it a new capability.
+      if (isRonError(error, 'not_ready') || isRonError(error, 'integrity')) return NOTHING_REVOKED;
       throw error;
     }
   }

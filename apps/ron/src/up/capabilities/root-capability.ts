@@ -6,7 +6,7 @@
  * each service has a file with its own keys. `root.cap` holds a token with all scopes for each service. Invalid and
  * expiring capabilities are replaced (renewal.ts); the others stay.
  */
-import { DerivedKeySource, FileKeySource, NOTHING_REVOKED, type KeySource, type RevocationEpochs } from '@ron/auth';
+import { DerivedKeySource, FileKeySource, NOTHING_REVOKED } from '@ron/auth';
 import { KmsDeriver } from '@ron/auth/service';
 import type { Service } from '@ron/proto';
 import { readCapabilities, readCapabilityFile, writeCapabilities, type Capabilities } from '../../capability-file.ts';
@@ -36,36 +36,25 @@ export async function renewByKeyFile(home: Home, running: readonly ServiceEntry[
   await renewAll(home, running, { keys, epochs: NOTHING_REVOKED }, signal);
 }
 
-export interface ThroughKmsInit {
-  readonly home: Home;
-  /** The service that derives the keys; called at its socket. */
-  readonly key_service: Service;
-  readonly running: readonly ServiceEntry[];
-  /** Returns the known revocations, authenticated by the keys. */
-  readonly revoked: (keys: KeySource, signal: AbortSignal) => Promise<RevocationEpochs>;
-}
-
-/** With kms: creates or renews the capabilities of the owner and of the services. */
-export async function renewThroughKms(init: ThroughKmsInit, signal: AbortSignal): Promise<void> {
-  const { home, key_service, running, revoked } = init;
+/** The keys of all audiences, derived with the owner's capability. */
+export function ownerKeys(home: Home, key_service: Service): DerivedKeySource {
   const { path } = ownerFile(home, key_service);
-  const token = await readCapabilityFile(path, key_service);
-  if (token === undefined)
+  const capability = async (): Promise<string> => {
+    const token = await readCapabilityFile(path, key_service);
+    if (token !== undefined) return token;
     throw new CliError('permission', `${key_service} did not write the owner's capability to ${path}`);
-  const capability = (): Promise<string> => Promise.resolve(token);
-  await using keys = new DerivedKeySource({
-    deriver: new KmsDeriver({ url: socketUrl(home, key_service), capability }),
-  });
-  await renewAll(home, running, { keys, epochs: await revoked(keys, signal) }, signal);
+  };
+  return new DerivedKeySource({ deriver: new KmsDeriver({ url: socketUrl(home, key_service), capability }) });
 }
 
-/** Renews the capabilities of calls first: starting services wait for them. */
-async function renewAll(
+/** Creates or renews the capabilities of the owner and of the services. */
+export async function renewAll(
   home: Home,
   running: readonly ServiceEntry[],
   minter: Minter,
   signal: AbortSignal,
 ): Promise<void> {
+  // Those of calls first: starting services wait for them.
   await renewCalls(home, running, minter, signal);
   await renewRoot(home, running, minter, signal);
 }

@@ -26,7 +26,7 @@ const RECORDS: Call = {
   purpose: 'log',
   scopes: ['kms:log'],
   caveats: ['rate <= 500/s'],
-  config: { capability_file: 'passport.log_capability_file' },
+  config: { url: 'auth.kms_url', capability_file: 'passport.log_capability_file' },
 };
 
 /** The calls of every service that checks capabilities and neither derives keys nor issues. */
@@ -96,7 +96,7 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service(
     'passport',
     import.meta.resolve('@ron/passport'),
-    // Passport issues capabilities for every audience, and records what it issues and revokes.
+    // Passport issues capabilities for every audience, and records each issue and revocation.
     {
       calls: [derivesKeys(AUDIENCE_LABEL, { isRequired: true }), RECORDS],
       knows_revocations: true,
