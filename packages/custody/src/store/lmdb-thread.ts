@@ -6,9 +6,10 @@
  */
 import { chmodSync } from 'node:fs';
 import { join } from 'node:path';
-import type { KeyObject } from 'node:crypto';
+import { randomBytes, type KeyObject } from 'node:crypto';
 import { open, type Database, type RootDatabase } from 'lmdb';
-import { recordContext, sealBytes } from './record-seal.ts';
+import { SEAL_SALT_BYTES, sealWith } from '../sealed/seal-bytes.ts';
+import { recordContext } from './record-seal.ts';
 import type { Change } from './record-store.ts';
 import { LMDB_OPTIONS, NOT_OPEN, type PackedChanges, type WriteResult } from './lmdb-messages.ts';
 
@@ -50,7 +51,8 @@ export function write(dir: string, { places, ends, bytes }: PackedChanges): Writ
     const table = places[2 * at]!;
     const key = places[2 * at + 1]!;
     if (end < 0) return { table, key, value: undefined };
-    const value = sealBytes(seal.master, recordContext(seal.id, table, key), bytes.subarray(start, end));
+    const salt = randomBytes(SEAL_SALT_BYTES);
+    const value = sealWith(seal.master, salt, recordContext(seal.id, table, key), bytes.subarray(start, end));
     start = end;
     return { table, key, value };
   });
