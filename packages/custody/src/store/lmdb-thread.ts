@@ -4,8 +4,10 @@
  * Contract: a transaction is on stable storage when `write` returns. A failed transaction changes nothing and returns its
  * system error number; the next one may succeed. LMDB's own asynchronous queue is not used: it never answers on a full disk.
  */
+// oxlint-disable-next-line ron/no-blocking-calls -- this is a thread
 import { chmodSync } from 'node:fs';
 import { join } from 'node:path';
+// oxlint-disable-next-line ron/no-raw-timers -- the kernel is not loaded in this thread
 import { randomBytes, type KeyObject } from 'node:crypto';
 import { open, type Database, type RootDatabase } from 'lmdb';
 import { SEAL_SALT_BYTES, sealWith } from '../sealed/seal-bytes.ts';
@@ -66,7 +68,7 @@ export function writePlain(dir: string, changes: readonly Change[]): WriteResult
     env.transactionSync(() => {
       for (const { table, key, value } of changes) {
         if (value === undefined) tables.get(table)!.removeSync(key);
-        else tables.get(table)!.putSync(key, value as Buffer);
+        else tables.get(table)!.putSync(key, value);
       }
     });
   });
