@@ -14,7 +14,7 @@ interface Site {
   readonly address: string;
   readonly kid: string;
   readonly file: string;
-  run(...args: string[]): Promise<Ended>;
+  readonly run: (...args: string[]) => Promise<Ended>;
 }
 
 const cleanUps = new CleanUps();
@@ -72,8 +72,9 @@ async function session<T>(t: After, dir: string, work: (node: Process) => Promis
 
 /** Storage, verification and the checking of capabilities work; signing states the problem. */
 async function assertOnlySigningStops({ run, address, kid, file }: Site, why: RegExp): Promise<void> {
-  const got = await run('get', address, '--output', '-');
+  const got = await run('get', address, '--output', `${file}.got`);
   assert.equal(got.code, 0, got.stderr);
+  assert.equal(await readFile(`${file}.got`, 'utf8'), 'hello');
   assert.equal((await run('put', file)).code, 0);
   const signed = await run('sign', file, '--key', kid);
   assert.equal(signed.code, 69, signed.stderr);
@@ -91,6 +92,14 @@ const damages: readonly { what: string; why: RegExp; plant: (site: Site, t: Test
     plant: async ({ data, copy }) => {
       await rm(join(data, 'audit'), { recursive: true });
       await cp(join(copy, 'audit'), join(data, 'audit'), { recursive: true });
+    },
+  },
+  {
+    what: 'an older store',
+    why: /vault was rolled back/,
+    plant: async ({ data, copy }) => {
+      await rm(join(data, 'vault'), { recursive: true });
+      await cp(join(copy, 'vault'), join(data, 'vault'), { recursive: true });
     },
   },
   {
@@ -137,13 +146,37 @@ suite('a damaged audit log', { concurrency: 2 }, () => {
       });
     });
 
+  test('ron audit accept goes on with a new log, without a restart of the node', async (t) => {
+    const damaged = await site(t);
+    const { dir, data, kid, file, run } = damaged;
+    await damages[0]!.plant(damaged, t);
+    await session(t, dir, async (node) => {
+      assert.equal((await run('audit', 'accept', '--yes')).code, 64, 'a reason is required');
+      assert.equal((await run('audit', 'accept', '--reason', 'x')).code, 64, 'without a terminal --yes is required');
+      const accepted = await run('audit', 'accept', '--reason', 'the disk failed', '--yes');
+      assert.equal(accepted.code, 0, accepted.stderr);
+      assert.match(accepted.stderr, /^problem +.*truncated/m);
+      assert.match(accepted.stderr, /^effect +entries \d+ to \d+ are missing from the log/m);
+      assert.match(accepted.text, /^signing +works$/m);
+      assert.match(node.stderr, /^kms exited with code 0; restarting/m);
+      assert.equal((await run('sign', file, '--key', kid)).code, 0);
+      const again = await run('audit', 'accept', '--reason', 'x', '--yes');
+      assert.equal(again.code, 1, again.stderr);
+      assert.match(again.stderr, /is sound: there is no damage to accept/);
+    });
+    const verified = await run('audit', 'verify', '--json');
+    assert.match((JSON.parse(verified.text) as { origin: string }).origin, /\/1$/);
+    const archive = await ron(t, ['audit', 'verify', join(data, 'audit.1')]);
+    assert.equal(archive.code, 0, archive.stderr);
+  });
+
   test('kms cannot start: the other services run with stored keys until it can', async (t) => {
     const { dir, data, address, kid, run, file } = await site(t);
     await rename(join(data, 'kek'), join(data, 'kek.away'));
     await writeFile(join(data, 'kek'), `${'ab'.repeat(32)}\n`, { mode: 0o600 });
     await session(t, dir, async (node) => {
       assert.match(node.stderr, /^kms failed to start: it exited with code 69: .+\n +kms is restarted/m);
-      const got = await run('get', address, '--output', '-');
+      const got = await run('get', address, '--output', `${file}.got`);
       assert.equal(got.code, 0, got.stderr);
       assert.equal((await run('put', file)).code, 0);
       const doctor = await run('doctor');

@@ -106,10 +106,10 @@ test('kill -9 while two forks are submitted: no two roots of one size are cosign
   let killed = 0;
   for (let round = 0; round < 6; round++) {
     const witness = await start(t, dir);
-    let isUp = true;
+    const up = new AbortController();
     const known = { size: 0 };
     const flood = logs.map(async (log) => {
-      while (isUp) {
+      while (!up.signal.aborted) {
         await log.append([Buffer.from(`${round}`)], NEVER);
         await log.writeCheckpoint(NEVER);
         const { size, text } = log.checkpoint!;
@@ -123,7 +123,7 @@ test('kill -9 while two forks are submitted: no two roots of one size are cosign
     });
     await new Promise((resolve) => setTimeout(resolve, 100 + round * 37));
     witness.kill('SIGKILL');
-    isUp = false;
+    up.abort();
     await Promise.all([witness.ended, ...flood]);
   }
   assert.ok(signed.size > 0 && killed > 0, `${signed.size} sizes were cosigned, ${killed} submissions were cut off`);

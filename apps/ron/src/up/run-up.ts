@@ -63,9 +63,11 @@ export async function runUp(
     stop.signal,
   );
 
+  // Before the start, in which services create their files.
+  const hasKeys = haveKeys(home, services);
   const node = new Node({
     services,
-    canWaitFor: (name) => haveKeys(home, services, name),
+    canWaitFor: (name) => hasKeys && name === keyService(services),
     home,
     keepLogs: !amnesia,
     environmentOf: (entry) => environmentOf(entry, env, kekOf(entry)),
@@ -111,10 +113,13 @@ async function prepareKeks(
   return ({ name, holds_secrets }) => (holds_secrets === true ? undefined : serviceKek(kek, name));
 }
 
-/** Whether the services stored the keys that this one derives for them, and can check capabilities without it. */
-function haveKeys(home: Home, services: readonly Planned[], name: Service): boolean {
-  const isKeyService = services.some(({ entry }) => entry.name === name && entry.derives_keys === true);
-  return isKeyService && services.every(({ entry }) => entry.name === name || existsSync(home.of(entry.name).cache));
+const keyService = (services: readonly Planned[]): Service | undefined =>
+  services.find(({ entry }) => entry.derives_keys === true)?.entry.name;
+
+/** Whether an earlier start was complete, so that the services stored their keys and can check capabilities without kms. */
+function haveKeys(home: Home, services: readonly Planned[]): boolean {
+  const others = services.filter(({ entry }) => entry.derives_keys !== true);
+  return existsSync(home.capability) && others.every(({ entry }) => existsSync(home.of(entry.name).cache));
 }
 
 /**

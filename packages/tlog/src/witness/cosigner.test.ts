@@ -23,8 +23,8 @@ async function dirFor(t: TestContext): Promise<string> {
   return join(temp.path, 'witness');
 }
 
-/** A log in which `body` makes the request for a size, and `root` names the root. */
-async function logOf(t: TestContext, text = 'entry', { origin = ORIGIN, by = signer as NoteSigner } = {}) {
+/** A log, and `body`, which makes the request for a size. */
+async function logOf(t: TestContext, text = 'entry', { origin = ORIGIN, by = signer } = {}) {
   const temp = await tempDir();
   const log = await TransparencyLog.open({ dir: temp.path, origin, signers: [by], signal: NEVER });
   t.after(async () => {
@@ -120,7 +120,7 @@ test('the key and the records survive a restart; a damaged or exposed one is not
     await writeFile(join(dir, 'logs', record!), `other\n0\n${Buffer.alloc(32).toString('base64')}\n`);
     await assert.rejects(cosigner.add(await body(0, 10), NEVER), { code: 'integrity' });
   }
-  await writeFile(join(dir, 'key'), 'PRIVATE+KEY+x+00000000+AAAA\n');
+  await writeFile(join(dir, 'key'), 'PRIVATE+KEY+x+00000000+AAAA\n', { mode: 0o600 });
   await chmod(join(dir, 'key'), 0o600);
   await assert.rejects(open(dir), /key is damaged/);
 });
