@@ -14,6 +14,7 @@ import type { CONNECTION_OPTIONS, Values } from './command.ts';
 import { CliError } from './exits.ts';
 import { homeOf, runningService } from './home.ts';
 import type { Io } from './io.ts';
+import { requireOwnSocket } from './own-directory.ts';
 
 /** A service with the connection data of a command. */
 export interface ResolvedService {
@@ -43,6 +44,8 @@ export async function resolveService(
   const default_url = checkedUrl(io.env['RON_URL'] || undefined);
   const given = checkedUrl(values.url) ?? default_url;
   const isOwnNode = own !== undefined && (given === undefined || [own.url, own.socket_url].some(isSamePlace(given)));
+  // A directory that another user prepared must not pass for the own node.
+  if (isOwnNode) await requireOwnSocket(home, service);
   const url = isOwnNode ? own.socket_url : (given ?? `http://127.0.0.1:${defaultPort(service)}`);
   const pin = checkedPin(values.pin ?? (io.env['RON_TLS_PIN'] || undefined));
 

@@ -53,8 +53,13 @@ class Squatter {
 }
 
 function asNobody(args: readonly string[]): ChildProcess {
-  const stdio = ['pipe', 'pipe', 'pipe'] as ('pipe' | 'pipe')[];
-  return spawn(process.execPath, [ATTACKER, ...args], { uid: NOBODY, gid: NOBODY, cwd: '/', env: {}, stdio });
+  return spawn(process.execPath, [ATTACKER, ...args], {
+    uid: NOBODY,
+    gid: NOBODY,
+    cwd: '/',
+    env: {},
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
 }
 
 async function intrusion(paths: readonly string[]): Promise<Record<string, string[]>> {
@@ -160,7 +165,7 @@ suite('another user gets nothing', { skip }, () => {
       for (const [path, codes] of Object.entries(await intrusion(paths)))
         assert.ok(
           codes.every((code) => ['EACCES', 'EISDIR', 'ENOTDIR', 'ECONNREFUSED'].includes(code)),
-          `${path}: ${codes}`,
+          `${path}: ${codes.join()}`,
         );
       for (const codes of Object.values(await intrusion(sockets.map((file) => join(dir, file)))))
         assert.equal(codes.at(-1), 'EACCES', 'connect');
@@ -209,11 +214,11 @@ suite('another user gets nothing', { skip }, () => {
     assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'x' })).code, 0);
     second.process.kill('SIGINT');
     await second.process.ended;
-    await rm(join(dir, 'run/kms.sock'), { force: true });
-    await writeFile(join(dir, 'run/kms.sock'), 'a file');
+    await rm(join(dir, 'run/storage.sock'), { force: true });
+    await writeFile(join(dir, 'run/storage.sock'), 'a file');
     const ended = await ron(t, ['up', '--dir', dir, '--base-port', '0']);
     assert.equal(ended.code, 69);
-    assert.match(ended.stderr, /run\/kms\.sock exists and is not a socket/);
+    assert.match(ended.stderr, /run\/storage\.sock exists and is not a socket/);
   });
 
   test('a directory whose sockets would have too long paths is refused before anything is created', async (t) => {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { chown, mkdir, rename, symlink, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -147,6 +147,30 @@ suite('capability destination', { concurrency: 3 }, () => {
     assert.ok(!hasToken(foreign));
   });
 
+  test('a node in a directory of another user, or behind a link, is not the own node', async (t) => {
+    if (process.geteuid?.() !== 0) return t.skip('only root can give files to another user');
+    const trap = await temporaryDir(cleanUps);
+    const there = (name: string): string => join(trap, '.ron', name);
+    await mkdir(there('run'), { recursive: true, mode: 0o700 });
+    const listener = await Listener.open(cleanUps, there('run/kms.sock'));
+    const state = { pid: process.pid, started: '', services: { kms: port.url }, pids: {} };
+    await writeFile(there('node.json'), JSON.stringify(state));
+    const attempt = (): Promise<Ended> =>
+      ron(cleanUps, ['keys', 'list'], { cwd: trap, env: { RON_CAPABILITY_FILE: file } });
+    await chown(there('run'), 65_534, 65_534);
+    const foreignRun = await attempt();
+    await chown(there('run'), 0, 0);
+    await rename(there('run/kms.sock'), join(trap, 'kms.sock'));
+    await symlink(join(trap, 'kms.sock'), there('run/kms.sock'));
+    const link = await attempt();
+    for (const { code, stderr } of [foreignRun, link]) {
+      assert.equal(code, 77, stderr);
+      assert.match(stderr, /another user could listen there/);
+    }
+    assert.equal(listener.received, '');
+    return undefined;
+  });
+
   test('a redirect does not forward the capability', async () => {
     const redirecting = await Listener.open(cleanUps, join(dir, 'redirecting.sock'));
     redirecting.redirect = foreign.url;
@@ -159,11 +183,10 @@ suite('capability destination', { concurrency: 3 }, () => {
   });
 
   test('the own node is called at its sockets, even if its URL is given, and its port receives nothing', async () => {
-    const before = { ...own };
     for (const url of [[], ['--url', port.url], ['--url', own.storage.url]]) {
       own.storage.received = '';
       await run(['put', '-', ...url]);
-      assert.ok(hasToken(before.storage), url.join(' '));
+      assert.ok(hasToken(own.storage), url.join(' '));
     }
     await run(['audit', 'verify', `${port.url}/v1/kms/audit`, '--vkey', vkey()]);
     assert.ok(hasToken(own.kms));

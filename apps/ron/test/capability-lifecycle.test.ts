@@ -118,7 +118,18 @@ class TestNode {
     return { status: reply.ok ? 201 : reply.status, text: await reply.text() };
   }
 
-  async kms(method: string, path: string, body: unknown): Promise<Response> {
+  /** The entries of the audit log that a checkpoint covers. */
+  async entries(): Promise<Record<string, unknown>[]> {
+    const found: Record<string, unknown>[] = [];
+    for (let index = 0; ; index++) {
+      const reply = await this.kms('GET', `/audit/proof/${index}`);
+      if (!reply.ok) return found;
+      const { entry_b64 } = (await reply.json()) as { entry_b64: string };
+      found.push(JSON.parse(Buffer.from(entry_b64, 'base64').toString()) as Record<string, unknown>);
+    }
+  }
+
+  async kms(method: string, path: string, body?: unknown): Promise<Response> {
     const headers = { Authorization: `Bearer ${await this.token('kms')}`, 'Content-Type': 'application/json' };
     return await fetch(`${this.url('kms')}/v1/kms${path}`, { method, headers, body: JSON.stringify(body) });
   }
@@ -257,6 +268,30 @@ suite('capability lifecycle', () => {
       'passport keeps revocations across a restart',
     );
     assert.equal((await passport.verify({ token: bob.token })).ok, true);
+  });
+
+  test('issuing and revoking are entries of the audit log; without kms nothing is issued, and revoking works', async () => {
+    const issued = await passport.issue({ audience: 'storage', scopes: ['storage:put'], subject: 'dave' });
+    const { capability_id } = issued;
+    assert.equal((await node.put(issued.token)).status, 201);
+    const entryOf = async (op: string): Promise<Record<string, unknown> | undefined> =>
+      (await node.entries()).find((each) => each['op'] === op && each['target_id'] === capability_id);
+    await eventually('a checkpoint covers it', async () => (await entryOf('issue')) !== undefined);
+    const entry = await entryOf('issue');
+    assert.deepEqual([entry?.['service'], entry?.['subject'], entry?.['target_subject']], ['passport', 'root', 'dave']);
+    await node.running.get('kms')!.kill();
+    const wanted = { audience: 'storage', scopes: ['storage:put'], subject: 'erin' };
+    await assert.rejects(passport.issue(wanted), { code: 'not_ready', message: /nothing was issued/ });
+    await passport.revoke({ capability_id });
+    await eventually('it is refused', async () => (await node.put(issued.token)).status === 401);
+    await node.start('kms');
+    await node.running.get('passport')!.kill();
+    await node.start('passport');
+    passport = new PassportClient({ url: node.url('passport'), capability: await node.token('passport') });
+    await eventually('the entry of the revocation is delivered', async () => (await entryOf('revoke')) !== undefined);
+    const all = await node.entries();
+    assert.equal(all.filter((each) => each['op'] === 'revoke' && each['target_id'] === capability_id).length, 1);
+    assert.ok(!all.some((each) => each['target_subject'] === 'erin'));
   });
 
   test('a rotated root is accepted at its first use, and a retired root is refused within two seconds', async () => {

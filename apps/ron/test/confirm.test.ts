@@ -26,7 +26,7 @@ test('any answer but yes changes nothing', { skip }, async (t) => {
   for (const answer of ['\n', 'no\n', 'y\n', '\u0004']) {
     const { code, output } = await answered(answer);
     assert.equal(code, 1, output);
-    assert.match(output, /destroys all its versions\. Type yes to continue: /);
+    assert.match(output, /destroyed now and cannot be restored\. Type yes to continue: /);
     assert.match(output, /cancelled: nothing was changed/);
   }
   const { code, output } = await answered('yes\n');

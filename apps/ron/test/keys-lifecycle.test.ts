@@ -26,7 +26,7 @@ test('a key is disabled, deleted in two steps and restored, and a minimum versio
   assert.equal(unconfirmed.code, 64);
   assert.match(
     unconfirmed.stderr,
-    /stops working, and a second call .* destroys all its versions\. Confirm with --yes/,
+    /stops working\. If the waiting .* all its versions are destroyed now .* Confirm with --yes/,
   );
   const begun = await run('keys', 'delete', key, '--yes');
   assert.match(begun.text, /can be deleted from \d{4}-\d\d-\d\dT.*Z: then repeat the command, or cancel with/);
@@ -61,4 +61,31 @@ test('a key is disabled, deleted in two steps and restored, and a minimum versio
     assert.equal(code, 64, args.join(' '));
     assert.match(stderr, message);
   }
+});
+
+test('a capability that is limited to one key signs with this key only', async (t) => {
+  const work = await temporaryDir(t);
+  const dir = join(work, 'node');
+  await up(t, dir);
+  const run = (...args: string[]) => ron(t, [...args, '--dir', dir], { cwd: work });
+  await writeFile(join(work, 'report.txt'), 'all is well\n');
+  const create = async (): Promise<string> =>
+    (await run('keys', 'create', '--tenant', 'acme', '--alg', 'ed25519')).text.trim().slice(0, -3);
+  const [mine, other] = [await create(), await create()];
+  const scopes = ['--audience', 'kms', '--scopes', 'kms:sign,kms:read,kms:rotate'];
+  const issued = await run('cap', 'issue', ...scopes, `name ^= ${mine}`, '-o', 'signer.cap');
+  assert.equal(issued.code, 0, issued.stderr);
+  const limited = ['--capability-file', 'signer.cap'];
+  const sign = (kid: string) => run('sign', 'report.txt', '--key', kid, ...limited);
+  assert.equal((await sign(mine)).code, 0);
+  assert.equal((await run('keys', 'rotate', mine, ...limited)).code, 0);
+  assert.equal((await sign(mine)).code, 0, 'it covers the new version too');
+  assert.match((await run('keys', 'list', '--prefix', mine, ...limited)).text, /#v2 .*#v1 #v2$/m);
+  for (const refused of [
+    await sign(other),
+    await run('keys', 'rotate', other, ...limited),
+    await run('keys', 'list', ...limited),
+    await run('keys', 'disable', mine, ...limited),
+  ])
+    assert.equal(refused.code, 77, refused.stderr);
 });

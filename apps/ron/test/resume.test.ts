@@ -141,13 +141,13 @@ suite('resume', () => {
         if (size() === 8 * MIB && silent) request.pause();
       });
       return request.on('end', () => response.writeHead(204, headers()).end());
-    }).listen(0, '127.0.0.1');
+    }).listen(join(dir, 'upload.sock'));
     await once(server, 'listening');
     t.after(() => {
       server.close();
       server.closeAllConnections();
     });
-    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const url = `unix:${join(dir, 'upload.sock')}`;
     const args = [
       'put',
       'upload',

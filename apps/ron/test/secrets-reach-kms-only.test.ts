@@ -7,7 +7,7 @@ import { describe, test } from 'node:test';
 import { kekFromText, SealedFile, serviceKek } from '@ron/custody/sealed';
 import { leaks } from '@ron/auth/testing';
 import { NEVER } from '@ron/kernel';
-import { ron, temporaryDir, up, type Up } from './support.ts';
+import { ron, temporaryDir, up, type Ended, type Up } from './support.ts';
 
 const KEK = '5ec4e7'.padEnd(64, '0123456789abcdef');
 const SECRETS = {
@@ -93,6 +93,13 @@ describe('another process of the same user', NEEDS_ROOT, () => {
       }
       spawnSync('kill', ['-USR1', String(pid)], { uid: NOBODY });
     }
+    // Commands of the same user, and the services themselves, still find all they need in /proc.
+    const run = (...args: string[]): Promise<Ended> =>
+      ron(t, [...args, '--dir', node.dir], { env, cwd: home, uid: NOBODY });
+    assert.equal((await run('keys', 'create')).code, 0);
+    assert.equal((await run('put', '/etc/hostname')).code, 0);
+    const cmdline = spawnSync('cat', [`/proc/${node.pids['kms']}/cmdline`], { uid: NOBODY, encoding: 'utf8' });
+    assert.match(cmdline.stdout, /kms/);
     // A request after the signal shows that the processes still run and have handled it.
     assert.equal((await fetch(`${node.services['kms']}/healthz`)).status, 200);
     const listening = await readFile('/proc/net/tcp', 'utf8');

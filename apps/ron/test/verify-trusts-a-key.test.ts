@@ -1,8 +1,13 @@
 /** `ron verify` trusts the key that the user names, not the one that a signature names. */
 import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import { once } from 'node:events';
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { blake3 } from '@napi-rs/blake-hash';
 import { ron, temporaryDir, up } from './support.ts';
 
 test('a file re-signed by the key of another tenant is not valid, with kms, with a trust file and offline', async (t) => {
@@ -65,4 +70,38 @@ test('a file re-signed by the key of another tenant is not valid, with kms, with
   await copyFile(at('signers'), join(dir, 'trust'));
   assert.equal((await run('verify', 'report.txt')).code, 0, 'the trust file of the named directory is the default');
   assert.equal((await run('verify', 'report.txt', '-s', 'forged.sig')).code, 65);
+});
+
+test('the answer of a server that is not known to be kms is not believed', async (t) => {
+  const work = await temporaryDir(t);
+  const kid = 'acme/docs/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10#v1';
+  const payload_b3 = Buffer.from(blake3(Buffer.from('all is well\n'))).toString('hex');
+  const sigs = [{ kid, alg: 'ed25519', signature_b64: 'AAAA' }];
+  await writeFile(join(work, 'report.txt'), 'all is well\n');
+  await writeFile(join(work, 'report.txt.sig'), JSON.stringify({ kid, payload_b3, sigs }));
+  const { publicKey } = generateKeyPairSync('ed25519');
+  const pubkey_b64 = publicKey.export({ type: 'spki', format: 'der' }).toString('base64');
+  // Another user took the port of a kms that does not run, and says yes to everything.
+  const server = createServer((request, response) => {
+    const isVerify = request.url!.endsWith('/verify');
+    const details = { checked: [{ alg: 'ed25519', ok: true }], satisfied_mode: 'or' };
+    const key = { kid, alg: 'ed25519', public: { alg: 'ed25519', pubkey_b64 }, versions: ['#v1'], state: 'enabled' };
+    const text = JSON.stringify(isVerify ? { ok: true, details } : key);
+    request.resume().on('end', () => {
+      response.writeHead(200, { 'content-type': 'application/json', 'content-length': text.length }).end(text);
+    });
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  t.after(() => server.close());
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  for (const args of [
+    ['verify', 'report.txt', '--tenant', 'acme'],
+    ['verify', 'report.txt', '--key', kid],
+    ['keys', 'export', kid],
+    ['keys', 'show', kid],
+  ]) {
+    const { code, text, stderr } = await ron(t, [...args, '--url', url], { cwd: work });
+    assert.deepEqual([code, text], [77, ''], args.join(' '));
+    assert.match(stderr, /answered without a capability/);
+  }
 });

@@ -8,6 +8,7 @@
 import { RonError, sched } from '@ron/kernel/core';
 import type {
   AcceptedAudit,
+  AudienceRootState,
   AuditKeys,
   AuditStatus,
   CreatedKey,
@@ -98,6 +99,21 @@ export class KmsClient {
 
   async key(kid: string, call: KmsCallOptions = {}): Promise<KeyInfo> {
     return await this.#get('keys.get', `keys/${encodeURIComponent(kid)}`, call);
+  }
+
+  /** The versions of the root of the capability keys. */
+  async audienceRoot(call: KmsCallOptions = {}): Promise<AudienceRootState> {
+    return await this.#get('audience', 'audience', call);
+  }
+
+  /** Creates the version after `version`, which must be current. */
+  async rotateAudienceRoot(version: number, call: KmsCallOptions = {}): Promise<AudienceRootState> {
+    return await this.#post('audience.rotate', 'audience/rotate', { version }, call);
+  }
+
+  /** Makes capabilities under older versions invalid, permanently. */
+  async retireAudienceRoot(min_version: number, call: KmsCallOptions = {}): Promise<AudienceRootState> {
+    return await this.#post('audience.retire', 'audience/retire', { min_version }, call);
   }
 
   /** All keys, or those of one tenant, or those whose name begins with `prefix`, in the order of their names. */

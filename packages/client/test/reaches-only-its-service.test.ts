@@ -59,7 +59,7 @@ async function serveTls(t: TestContext, dir: string, name: string): Promise<Serv
 }
 
 async function serveUnix(t: TestContext): Promise<{ url: string; sockets: Set<Socket> }> {
-  const dir = join(await tempDirFor(t), 'run');
+  const dir = join(tempDirFor(t), 'run');
   await mkdir(dir, { mode: 0o700 });
   const path = join(dir, 'x.sock');
   const server = createServer(answer).listen(path);
@@ -101,7 +101,7 @@ function fetchOf(url: string): Promise<{ json(): Promise<unknown> }> {
 }
 
 test('a missing socket is unreachable and names the socket, not a host', async (t) => {
-  const path = join(await tempDirFor(t), 'gone.sock');
+  const path = join(tempDirFor(t), 'gone.sock');
   const kms = new KmsClient({ ...reachPrivately(`unix:${path}`), capability: 'x', policy: quick });
   await assert.rejects(kms.auditKeys(), (error) => isRonError(error, 'unreachable') && error.message.includes(path));
 });
@@ -116,7 +116,7 @@ test('a capability is not sent over http, nor over https without a pin', () => {
 });
 
 test('the pinned key is accepted in base64 and hex; connections are reused', async (t) => {
-  const server = await serveTls(t, await tempDirFor(t), 'kms');
+  const server = await serveTls(t, tempDirFor(t), 'kms');
   for (const pin of [server.pin, Buffer.from(server.pin, 'base64').toString('hex')]) {
     const kms = new KmsClient({ ...reachPrivately(server.url, pin), capability: 'secret-token', policy: quick });
     await kms.auditKeys();
@@ -127,7 +127,7 @@ test('the pinned key is accepted in base64 and hex; connections are reused', asy
 });
 
 test('a server with another key receives no byte of the request', async (t) => {
-  const dir = await tempDirFor(t);
+  const dir = tempDirFor(t);
   const honest = await serveTls(t, dir, 'honest');
   const attacker = await serveTls(t, dir, 'attacker');
   const init = { ...reachPrivately(attacker.url, honest.pin), capability: 'secret-token', policy: quick };

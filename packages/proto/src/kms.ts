@@ -180,3 +180,12 @@ export interface AuditPruned {
   /** The size of the rest. */
   readonly log_bytes: number;
 }
+
+/** The root of the keys that verify capabilities. */
+export interface AudienceRootState {
+  /** The current version. */
+  readonly version: number;
+  /** Capabilities under older versions are refused. */
+  readonly min_version: number;
+  readonly root_id: string;
+}

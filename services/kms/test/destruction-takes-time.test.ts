@@ -104,6 +104,21 @@ describe('destruction', () => {
     assert.deepEqual([tombstone.state, typeof tombstone.public.pubkey_b64], ['deleted', 'string']);
   });
 
+  test('a clock that is set back an hour delays a deletion, and one that is ahead ends the wait', async (t) => {
+    const name = (await kms.create('ed25519')).slice(0, -3);
+    const { deletable_ms } = (await on(name, 'delete', { whole: true })).json;
+    setClock(t, deletable_ms - WAIT_MS - 3_600_000);
+    assertRefusal(await on(name, 'delete', { whole: true }), 409, 'conflict');
+    t.mock.timers.reset();
+    setClock(t, deletable_ms - 1);
+    const early = await on(name, 'delete', { whole: true });
+    assertRefusal(early, 409, 'conflict');
+    assert.match(early.json.detail, new RegExp(`from ${new Date(deletable_ms).toISOString()}`));
+    t.mock.timers.reset();
+    setClock(t, deletable_ms);
+    assert.equal((await on(name, 'delete', { whole: true })).json.state, 'deleted');
+  });
+
   test('each step is an entry of the audit log', async () => {
     const kid = await kms.create('ed25519');
     const name = kid.slice(0, -3);

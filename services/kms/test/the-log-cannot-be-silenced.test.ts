@@ -114,15 +114,15 @@ suite('on a small disk', { skip: MAY_MOUNT ? false : NO_MOUNT }, () => {
       }
     };
     const before = free();
-    await signUntil(() => floods > 4000 && signed.length > 200);
+    await signUntil(() => floods > 2000 && signed.length > 200);
     // Only the reserve is left: another part of the node takes the rest.
-    leave(1.5 * MIB);
+    leave(0.9 * MIB);
     await eventually('the gate reports the reserve', async () =>
       /only the reserve is left/.test((await kms.send('GET', '/readyz')).text),
     );
     const from = signed.length;
     const floods_before = floods;
-    await signUntil(() => signed.length > from + 100 && floods > floods_before + 500);
+    await signUntil(() => signed.length > from + 100 && floods > floods_before + 2500);
     assertRefusal(await kms.post('/datakey', { kid: await kms.create('x-wing') }), 503, 'degraded_audit');
     over.abort();
     await Promise.all(flooding);

@@ -41,8 +41,6 @@ async function measure(dir: string, keys: number): Promise<void> {
   vault = await open(dir);
   const start_ms = performance.now() - began_ms;
   const took_ms: number[] = [];
-  const delay = monitorEventLoopDelay({ resolution: 1 });
-  delay.enable();
   const cpu = process.threadCpuUsage();
   for (let number = 0; number < MEASURED; number++) {
     const before_ms = performance.now();
@@ -50,6 +48,10 @@ async function measure(dir: string, keys: number): Promise<void> {
     took_ms.push(performance.now() - before_ms);
   }
   const { user, system } = process.threadCpuUsage(cpu);
+  // Separately, because its timer needs CPU time too.
+  const delay = monitorEventLoopDelay({ resolution: 1 });
+  delay.enable();
+  for (let number = 0; number < MEASURED; number++) await make(number);
   delay.disable();
   const sorted = took_ms.toSorted((a, b) => a - b);
   const { size } = await stat(join(dir, 'vault/data.mdb'));

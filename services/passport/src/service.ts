@@ -55,7 +55,7 @@ export const passport = defineService({
       epochs: registry,
       gates: {
         revocations: { kind: 'soft', sample: () => registry.problem },
-        audit: { kind: 'soft', sample: () => outbox?.problem },
+        audit_entries: { kind: 'soft', sample: () => outbox?.problem },
       },
       tasks: { entry_sender: ({ stopping }) => outbox?.run(stopping) ?? untilAborted(stopping) },
       // Long polls would delay the drain.

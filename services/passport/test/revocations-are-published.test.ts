@@ -41,7 +41,7 @@ test('an outdated poll returns immediately, a current one is held until there is
 test('a polling service refuses within two seconds; during an outage it reports the problem, and refuses if configured to', async (t) => {
   const stop = new AbortController();
   const problems: unknown[] = [];
-  const socket = join(await tempDirFor(t), 'run', 'passport.sock');
+  const socket = join(tempDirFor(t), 'run', 'passport.sock');
   const flags = [`--server.socket=${socket}`];
   let now: Awaited<ReturnType<typeof startService>> | undefined = await startService({ flags });
   const ask = askPassport({ url: `unix:${socket}`, audience: 'storage', keys: now.passport.keys });

@@ -3,6 +3,7 @@ import { PassportClient } from '@ron/client';
 import { parseDuration_ms } from '@ron/config/units';
 import { isService, type TokenVerdict } from '@ron/proto';
 import { usage } from '../args.ts';
+import { audienceRoot } from '../audience-root.ts';
 import { readCapabilities, type Capabilities } from '../capability-file.ts';
 import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, messageOf } from '../exits.ts';
@@ -40,7 +41,7 @@ const options = {
   dir,
   url: {
     ...CONNECTION_OPTIONS.url,
-    doc: 'issue, revoke: the URL of passport. Default: RON_URL, or the passport that runs in the directory.',
+    doc: 'issue, revoke: the URL of passport; root: of kms. Default: RON_URL, or the service that runs in the directory.',
   },
   'capability-file': capabilityFile,
 } as const;
@@ -49,17 +50,19 @@ type CapInvocation = Invocation<typeof options>;
 
 export default command({
   name: 'cap',
-  usage: 'cap show | cap attenuate CAVEAT... | cap issue --scopes A,B [CAVEAT...] | cap revoke SUBJECT|--id ID|--all',
+  usage:
+    'cap show | cap attenuate CAVEAT... | cap issue --scopes A,B [CAVEAT...] | cap revoke SUBJECT|--id ID|--all | cap root [rotate | retire VERSION]',
   about:
     'show prints the scopes and caveats of a capability and, if passport runs, whether it is valid. attenuate adds caveats\n' +
     'and prints the new capability, which is a secret; it needs no key and no service. issue requests a new capability from\n' +
     'passport. revoke invalidates the capabilities issued to a subject until now, or one capability with all that was\n' +
-    'attenuated or issued from it; services apply it within two seconds.\n' +
+    'attenuated or issued from it; services apply it within two seconds. root shows the root of the capability keys in kms;\n' +
+    'rotate creates its next version, and retire makes capabilities under older versions invalid.\n' +
     'Caveats are described in packages/auth/README.md. Common ones: "scopes in storage:get", "expires < UNIX_MS",\n' +
     '"address ^= b3:00", "bytes <= 1048576", "rate <= 10/s".',
   options,
   args: [1, 32],
-  words: ['show', 'attenuate', 'issue', 'revoke'],
+  words: ['show', 'attenuate', 'issue', 'revoke', 'root'],
   examples: {
     'ron cap show': 'print the scopes of root.cap',
     'ron cap attenuate "scopes in storage:get" -o reader.cap': 'create a read-only capability',
@@ -67,6 +70,8 @@ export default command({
     'ron cap issue --scopes storage:put --ttl 7d --subject alice -o alice.cap': 'issue one for alice',
     'ron cap revoke alice': 'revoke the capabilities of alice',
     'ron cap revoke --id 2mJt0y8Sk3Vq5dQzLwH1xA': 'revoke one capability',
+    'ron cap root rotate': 'create a new root of the capability keys',
+    'ron cap root retire 2': 'refuse all capabilities under version 1',
     'ron cap revoke --all': 'revoke all; `ron up` renews its own within a minute',
   },
   async run(invocation) {
@@ -74,10 +79,14 @@ export default command({
     if (verb === 'show' && rest.length === 0) return await show(invocation);
     if (verb === 'attenuate' && rest.length > 0) return await narrow(invocation, rest);
     if (verb === 'issue') return await issue(invocation, rest);
+    if (verb === 'root') return await audienceRoot(invocation, rest);
     const target = verb === 'revoke' ? targetOf(invocation, rest) : undefined;
     if (target !== undefined) return await revoke(invocation, target);
     const words = { attenuate: 'Specify at least one caveat', revoke: 'Specify a subject, --id or --all' }[verb ?? ''];
-    throw usage({ name: 'cap' }, words ?? 'expected `cap show`, `cap attenuate`, `cap issue` or `cap revoke`');
+    throw usage(
+      { name: 'cap' },
+      words ?? 'expected `cap show`, `cap attenuate`, `cap issue`, `cap revoke` or `cap root`',
+    );
   },
 });
 

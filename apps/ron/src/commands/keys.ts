@@ -161,13 +161,11 @@ async function minVersion(invocation: KeysInvocation, [kid, text]: readonly stri
 async function deleteKey(invocation: KeysInvocation, [kid]: readonly string[]): Promise<void> {
   const { values, io, signal } = invocation;
   const whole = splitKid(kid!)?.version === undefined;
-  await confirm(
-    invocation,
-    'keys',
-    whole
-      ? `${kid} stops working, and a second call after the waiting period destroys all its versions.`
-      : `A second call after the waiting period destroys ${kid}.`,
-  );
+  const destroyed = 'destroyed now and cannot be restored.';
+  const effect = whole
+    ? `${kid} stops working. If the waiting period of an earlier call is over, all its versions are ${destroyed}`
+    : `If the waiting period of an earlier call is over, ${kid} is ${destroyed}`;
+  await confirm(invocation, 'keys', effect);
   printDeletion(io, await withKms(values, io, signal, (client) => client.deleteKey(kid!, { whole })));
 }
 

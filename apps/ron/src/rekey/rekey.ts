@@ -5,8 +5,9 @@
  * the same kind, that file is replaced while both secrets open the data, so kms starts without a change of its configuration
  * after a crash at any step. Otherwise the result says what to set. A second run with the same flags completes the first.
  */
-import { realpath, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { constants } from 'node:fs';
+import { access, realpath, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { kekFromText, type Unlock } from '@ron/custody/sealed';
 import { rekeyStore } from '@ron/custody/store';
 import { isRonError, sched } from '@ron/kernel';
@@ -33,6 +34,7 @@ interface Secret {
 }
 
 const KEY_BYTES = 32;
+const NEW_FILE = 'write the new key to a file (openssl rand -hex 32) and name it with --new-kek-file';
 
 export async function rekey(values: RekeyValues, io: Io, signal: AbortSignal): Promise<void> {
   const env = takeEnvironment(io.env);
@@ -47,7 +49,9 @@ export async function rekey(values: RekeyValues, io: Io, signal: AbortSignal): P
   void locked;
   const before = await presentSecret(kms, data_dir, env['RON_KEK']);
   const next = await newSecret(values, before);
-  const isSwitched = before.kind === next.kind && before.path !== undefined;
+  const isSwitched = before.kind === next.kind && (await isReplaceable(before.path));
+  if (!isSwitched && next.path === undefined)
+    throw new CliError('usage', `${before.path ?? 'RON_KEK'} cannot be replaced here: ${NEW_FILE}`);
   await rekeyStore({
     dir: vault,
     current: unlockOf(before),
@@ -56,7 +60,7 @@ export async function rekey(values: RekeyValues, io: Io, signal: AbortSignal): P
       // The services other than kms have keys that are derived from that in the environment.
       if (before.path === undefined && next.kind === 'key')
         await resealFiles(services, { kek: next.text, kek_before: before.text }, signal);
-      if (isSwitched) await writeSecret(await realpath(before.path), `${next.text}\n`);
+      if (isSwitched) await writeSecret(await realpath(before.path!), `${next.text}\n`);
     },
     signal,
   }).catch(explain);
@@ -86,11 +90,6 @@ async function newSecret(values: RekeyValues, before: Secret): Promise<Secret> {
   if (kek_file !== undefined) return { kind: 'key', path: kek_file, text: await readSecretFile(kek_file) };
   if (passphrase_file !== undefined)
     return { kind: 'passphrase', path: passphrase_file, text: await readSecretFile(passphrase_file) };
-  if (before.path === undefined)
-    throw new CliError(
-      'usage',
-      'RON_KEK is in the environment: write the new key to a file (openssl rand -hex 32) and name it with --new-kek-file',
-    );
   const text = Buffer.from(sched.randomBytes(KEY_BYTES)).toString('hex');
   return { kind: before.kind, path: undefined, text };
 }
@@ -98,9 +97,20 @@ async function newSecret(values: RekeyValues, before: Secret): Promise<Secret> {
 const unlockOf = ({ kind, text }: Secret): Unlock =>
   kind === 'key' ? { kek: kekFromText(text) } : { passphrase: text };
 
+/** A secret in the environment, or in a read-only mount, is replaced by the operator. */
+async function isReplaceable(path: string | undefined): Promise<boolean> {
+  if (path === undefined) return false;
+  return await access(dirname(await realpath(path)), constants.W_OK).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** The change that the operator has to make before the next start. */
 function settingOf(before: Secret, next: Secret): string {
+  if (before.path === undefined && next.kind === 'key') return `Set RON_KEK to the key in ${next.path}`;
+  if (before.kind === next.kind) return `Replace the content of ${before.path} by that of ${next.path}`;
   if (next.kind === 'passphrase') return `Set kms.passphrase_file to ${next.path}, and remove kms.kek_file`;
-  if (before.path === undefined) return `Set RON_KEK to the key in ${next.path}`;
   return `Set kms.kek_file to ${next.path}, and remove kms.passphrase_file`;
 }
 

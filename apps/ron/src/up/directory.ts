@@ -2,13 +2,14 @@
  * The directory of a node: accessible to its owner only, and locked by one `ron up` at a time.
  */
 import { constants } from 'node:fs';
-import { access, chmod, lstat, mkdtemp, rm } from 'node:fs/promises';
+import { access, chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { makeDirectory, tryLock } from '@ron/log';
 import { sleep } from '@ron/kernel/core';
 import { CliError, systemCode } from '../exits.ts';
 import { homeAt, homeOf, readState, type Home, type NodeState } from '../home.ts';
+import { requireOwn } from '../own-directory.ts';
 import type { Io } from '../io.ts';
 import { writeSecret } from '@ron/log/secret-file';
 
@@ -47,18 +48,6 @@ export async function lockHome(
       lock[Symbol.dispose]();
     },
   };
-}
-
-/** Another user with access to the directory could listen in place of a service. */
-async function requireOwn(dir: string, mode?: number): Promise<void> {
-  const found = await lstat(dir);
-  const user = process.geteuid?.() ?? found.uid;
-  const isOwn = found.uid === user && (mode === undefined || found.isDirectory());
-  if (isOwn && (mode === undefined || (found.mode & 0o777) === mode)) return;
-  throw new CliError(
-    'permission',
-    `${dir} must be a directory of this user${mode === undefined ? '' : ' with mode 0700'}: another user could listen there in place of a service. Remove it, or choose another directory with --dir`,
-  );
 }
 
 /** Waits briefly for the state file, which the owner of the lock writes right after taking it. */

@@ -17,7 +17,7 @@ interface Handle {
 
 /** Node has no documented function that binds without accepting; `cluster` uses this one for the same purpose. */
 const { _createServerHandle: createHandle } = net as unknown as {
-  _createServerHandle(host: string, port: number, family: 4 | 6): Handle | number;
+  readonly _createServerHandle: (host: string, port: number, family: 4 | 6) => Handle | number;
 };
 
 export class HeldPort implements Disposable {

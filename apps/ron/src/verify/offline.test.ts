@@ -140,6 +140,10 @@ test('public keys are read from PEM, JWK and JWK sets; private keys and other fi
   const both = [ED.part, PQ.part];
   assert.deepEqual(await read(toPem(both)), ['ed25519', 'ml-dsa-65']);
   assert.deepEqual(await read(JSON.stringify(toJwk(kidOf('hybrid'), both))), ['ed25519', 'ml-dsa-65']);
+  await writeFile(`${path}.second`, toPem([PQ.part]));
+  await writeFile(path, toPem([ED.part]));
+  const two = await readPublicKeys([path, `${path}.second`]);
+  assert.equal(verifyOffline(signed(kidOf('hybrid'), [ED, PQ]), two).reason, undefined, 'a hybrid key in two files');
   const pem = (key: KeyObject): string => key.export({ type: 'pkcs8', format: 'pem' });
   const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 });
   for (const bad of [

@@ -15,7 +15,7 @@ const BODY = Buffer.from('{"kid":"a"}');
 async function setUp(): Promise<{
   token: string;
   /** Whether a request with this token and body passes both phases. */
-  accepts(token: string, body?: Uint8Array, more?: Partial<AccessRequest>): Promise<boolean>;
+  accepts: (token: string, body?: Uint8Array, more?: Partial<AccessRequest>) => Promise<boolean>;
 }> {
   const keys = new MemoryKeySource();
   const scopes: readonly Scope[] = ['kms:derive', 'kms:read'];

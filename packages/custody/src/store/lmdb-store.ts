@@ -15,7 +15,7 @@ import { diskError, makeDirectory, tryLock } from '@ron/log';
 import type { Database, RootDatabase } from 'lmdb';
 import { KEK_BYTES, type Unlock } from '../sealed/sealer.ts';
 import { requireWhole } from './lmdb-file.ts';
-import type { WriteInit, WriteResult } from './lmdb-thread.ts';
+import { LMDB_OPTIONS, NOT_OPEN, type PackedChanges, type WriteResult } from './lmdb-messages.ts';
 import { recordContext, sealBytes, unsealBytes } from './record-seal.ts';
 import { BatchedStore, type Change, type RangeInit, type RangeRecord } from './record-store.ts';
 import {
@@ -46,6 +46,7 @@ const ERRNO = { EIO: 5, ENOSPC: 28, EROFS: 30, EACCES: 13, EDQUOT: 122, MAP_FULL
 
 interface Opened {
   readonly dir: string;
+  readonly names: readonly string[];
   readonly lock: Disposable;
   readonly thread: BlockingPool;
   readonly env: RootDatabase;
@@ -57,6 +58,8 @@ interface Opened {
 export class LmdbStore extends BatchedStore {
   readonly #opened: Opened;
   #header: StoreHeader;
+  /** Counting is not free: LMDB answers with the statistics of three trees. */
+  readonly #counts = new Map<string, number>();
 
   private constructor(opened: Opened) {
     super();
@@ -94,7 +97,11 @@ export class LmdbStore extends BatchedStore {
   }
 
   count(table: string): number {
-    return (this.#table(table).getStats() as { entryCount: number }).entryCount;
+    const known = this.#counts.get(table);
+    if (known !== undefined) return known;
+    const { entryCount } = this.#table(table).getStats() as { entryCount: number };
+    this.#counts.set(table, entryCount);
+    return entryCount;
   }
 
   range(table: string, { start, end, limit }: RangeInit): RangeRecord[] {
@@ -155,10 +162,11 @@ export class LmdbStore extends BatchedStore {
     lock[Symbol.dispose]();
   }
 
-  protected async write(changes: readonly Change[]): Promise<void> {
-    const { dir, thread, master, env } = this.#opened;
-    const init: WriteInit = { dir, id: this.#header.id, master };
-    await requireWritten(dir, await thread.run('write', [init, changes], NEVER));
+  protected async write(changes: readonly Change[], added: ReadonlyMap<string, number>): Promise<void> {
+    const { dir, env } = this.#opened;
+    const counts = [...added].map(([table, count]) => [table, this.count(table) + count] as const);
+    await requireWritten(dir, await this.#send(changes));
+    for (const [table, count] of counts) this.#counts.set(table, count);
     // The next read begins a transaction that sees these changes.
     env.resetReadTxn();
   }
@@ -167,6 +175,24 @@ export class LmdbStore extends BatchedStore {
     const { dir, thread } = this.#opened;
     await writeHeader(dir, thread, header);
     this.#header = header;
+  }
+
+  /** A transaction whose thread died is sent again: its changes are the same twice. */
+  async #send(changes: readonly Change[]): Promise<unknown> {
+    const { dir, thread } = this.#opened;
+    const send = (): Promise<unknown> => {
+      const packed = packedChanges(changes);
+      return thread.run('write', [dir, packed], NEVER, [packed.bytes.buffer as ArrayBuffer]);
+    };
+    const answer = await send().catch((error: unknown) => {
+      if (isRonError(error, 'internal')) return NOT_OPEN;
+      throw error;
+    });
+    if (answer !== NOT_OPEN) return answer;
+    const { names, master } = this.#opened;
+    await requireWritten(dir, await thread.run('openTables', [dir, names], NEVER));
+    await thread.run('setSeal', [dir, this.#header.id, master], NEVER);
+    return await send();
   }
 
   #table(name: string): Database {
@@ -201,16 +227,29 @@ async function openAll(init: LmdbStoreInit, lock: Disposable, thread: BlockingPo
       ? await newHeader(unlock, signal)
       : await openHeader(path, parseHeader(path, found), unlock, signal);
   if (found === undefined) await writeHeader(dir, thread, opened.header);
-  const [{ open }, { LMDB_OPTIONS }] = await Promise.all([import('lmdb'), import('./lmdb-thread.ts')]);
+  const { open } = await import('lmdb');
   // The thread has already created it: this maps the file.
   const env = open({ path: dir, ...LMDB_OPTIONS });
   const tables = new Map(names.map((name) => [name, env.openDB({ name, encoding: 'binary', cache: false })]));
-  return { dir, lock, thread, env, tables, ...opened };
+  await thread.run('setSeal', [dir, opened.header.id, opened.master], NEVER);
+  return { dir, names, lock, thread, env, tables, ...opened };
 }
 
 async function writeHeader(dir: string, thread: BlockingPool, header: StoreHeader): Promise<void> {
   const change: Change = { table: HEADER_TABLE, key: HEADER_KEY, value: Buffer.from(JSON.stringify(header)) };
   await requireWritten(dir, await thread.run('writePlain', [dir, [change]], NEVER));
+}
+
+function packedChanges(changes: readonly Change[]): PackedChanges {
+  const ends = new Float64Array(changes.length);
+  const bytes = new Uint8Array(changes.reduce((sum, { value }) => sum + (value?.length ?? 0), 0));
+  let end = 0;
+  changes.forEach(({ value }, at) => {
+    if (value !== undefined) bytes.set(value, end);
+    end += value?.length ?? 0;
+    ends[at] = value === undefined ? -1 : end;
+  });
+  return { places: changes.flatMap(({ table, key }) => [table, key]), ends, bytes };
 }
 
 function lockOf(dir: string): Disposable {

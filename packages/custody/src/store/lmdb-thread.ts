@@ -10,32 +10,16 @@ import type { KeyObject } from 'node:crypto';
 import { open, type Database, type RootDatabase } from 'lmdb';
 import { recordContext, sealBytes } from './record-seal.ts';
 import type { Change } from './record-store.ts';
+import { LMDB_OPTIONS, NOT_OPEN, type PackedChanges, type WriteResult } from './lmdb-messages.ts';
 
-/** Address space, not memory: LMDB maps the file, which grows as needed. */
-const MAP_BYTES = 2 ** 38;
-const TABLES_MAX = 16;
-
-export interface WriteInit {
-  readonly dir: string;
-  readonly id: string;
-  readonly master: KeyObject;
+interface OpenedTables {
+  readonly env: RootDatabase;
+  readonly tables: Map<string, Database>;
+  /** Undefined until the store is unlocked. */
+  seal?: { readonly id: string; readonly master: KeyObject };
 }
 
-/** Undefined: written. Otherwise the number of the system error, or LMDB's. */
-export type WriteResult = { readonly errno: number; readonly message: string } | undefined;
-
-export const LMDB_OPTIONS = {
-  noSubdir: false,
-  mapSize: MAP_BYTES,
-  maxDbs: TABLES_MAX,
-  // A commit returns after its data is on stable storage.
-  overlappingSync: false,
-  encoding: 'binary',
-  cache: false,
-  permissionsMode: 0o600,
-} as const;
-
-const opened = new Map<string, { readonly env: RootDatabase; readonly tables: Map<string, Database> }>();
+const opened = new Map<string, OpenedTables>();
 
 /** Opens or creates the environment and its tables. */
 export function openTables(dir: string, names: readonly string[]): WriteResult {
@@ -52,12 +36,25 @@ export function readHeader(dir: string, table: string, key: string): Uint8Array 
   return opened.get(dir)!.tables.get(table)!.getBinary(key);
 }
 
+/** From now on `write` seals records with this key. */
+export function setSeal(dir: string, id: string, master: KeyObject): void {
+  opened.get(dir)!.seal = { id, master };
+}
+
 /** Seals and writes records in one transaction. */
-export function write({ dir, id, master }: WriteInit, changes: readonly Change[]): WriteResult {
-  const sealed = changes.map(({ table, key, value }): Change => {
-    if (value === undefined) return { table, key, value };
-    return { table, key, value: sealBytes(master, recordContext(id, table, key), value) };
+export function write(dir: string, { places, ends, bytes }: PackedChanges): WriteResult | typeof NOT_OPEN {
+  const seal = opened.get(dir)?.seal;
+  if (seal === undefined) return NOT_OPEN;
+  let start = 0;
+  const sealed = Array.from(ends, (end, at): Change => {
+    const table = places[2 * at]!;
+    const key = places[2 * at + 1]!;
+    if (end < 0) return { table, key, value: undefined };
+    const value = sealBytes(seal.master, recordContext(seal.id, table, key), bytes.subarray(start, end));
+    start = end;
+    return { table, key, value };
   });
+  bytes.fill(0);
   return writePlain(dir, sealed);
 }
 

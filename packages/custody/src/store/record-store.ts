@@ -86,8 +86,8 @@ export abstract class BatchedStore implements RecordStore {
   abstract count(table: string): number;
   abstract range(table: string, init: RangeInit): RangeRecord[];
   abstract prefetch(table: string, keys: readonly string[], signal: AbortSignal): Promise<void>;
-  /** Applies all changes, or none. */
-  protected abstract write(changes: readonly Change[]): Promise<void>;
+  /** Applies all changes, or none. `added`: by how many records each table grows. */
+  protected abstract write(changes: readonly Change[], added: ReadonlyMap<string, number>): Promise<void>;
 
   async commit<A>(edit: Edit<A>, signal: AbortSignal, bytes = EDIT_BYTES): Promise<A> {
     const outcome = await this.#commits.append(edit, Math.max(bytes, EDIT_BYTES), signal);
@@ -116,7 +116,7 @@ export abstract class BatchedStore implements RecordStore {
       }
     });
     const changes = batch.changes();
-    if (changes.length > 0) await this.write(changes);
+    if (changes.length > 0) await this.write(changes, batch.added);
     batch.publish();
     return outcomes;
   }
@@ -189,6 +189,10 @@ class Overlay implements Draft {
     }
     for (const [table, count] of draft.#added) this.#count(table, count);
     this.#publish.push(...draft.#publish);
+  }
+
+  get added(): ReadonlyMap<string, number> {
+    return this.#added;
   }
 
   changes(): Change[] {

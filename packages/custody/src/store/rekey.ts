@@ -76,7 +76,7 @@ async function rewrite(dir: string): Promise<void> {
   const copy = join(dir, REWRITTEN);
   await rm(copy, { recursive: true, force: true });
   await mkdir(copy, { mode: 0o700 });
-  const [lmdb, { LMDB_OPTIONS }] = await Promise.all([import('lmdb'), import('./lmdb-thread.ts')]);
+  const [lmdb, { LMDB_OPTIONS }] = await Promise.all([import('lmdb'), import('./lmdb-messages.ts')]);
   const env = lmdb.open({ path: dir, ...LMDB_OPTIONS });
   try {
     await env.backup(copy, true);

@@ -7,7 +7,7 @@ import { CrashFileSystem } from '@ron/log/testing';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { tempDirFor } from '@ron/testkit';
 import { memorySigner, treeHash } from '../testing/index.ts';
-import { dirSource } from '../tiles/tile-source.ts';
+import { dirSource, type TileSource } from '../tiles/tile-source.ts';
 import { leafHash } from '../tree/hash.ts';
 import { verifyConsistency, verifyInclusion } from '../tree/tree.ts';
 import { copyLog } from '../verify/copy-log.ts';
@@ -234,5 +234,32 @@ test('an archive that was copied before each pruning is the whole log', async (t
     assert.equal(result.first, first);
   }
   await source[Symbol.asyncDispose]();
+  await log.close();
+});
+
+test('a log can be audited while it is pruned', async (t) => {
+  const dir = join(tempDirFor(t), 'log');
+  const log = await open(realFileSystem, { dir });
+  await log.append(entriesOf(0, 6000), signal);
+  await log.writeCheckpoint(signal);
+  await using source = await dirSource(dir);
+  for (const before of [1024, 2048, 4096]) {
+    const entry = await announce(log, before);
+    let pruning: Promise<unknown> | undefined;
+    const slow: TileSource = {
+      name: source.name,
+      checkpoint: (until) => source.checkpoint(until),
+      mark: (until) => source.mark(until),
+      // The audit has read the mark when the entries are removed.
+      tile: async (path, until) => {
+        if (path.startsWith('tile/entries')) await (pruning ??= log.prune({ before, entry }, signal));
+        return await source.tile(path, until);
+      },
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    };
+    const result = await verifyLog(slow, vkeys, { signal });
+    assert.ok(result.ok, JSON.stringify(result));
+    assert.equal(result.first, before);
+  }
   await log.close();
 });

@@ -54,12 +54,32 @@ export interface VerifyLogInit {
   onProgress?(checked: number, size: number): void;
 }
 
+/** A log is rarely pruned twice during one audit. */
+const TRIES_MAX = 3;
+
 export async function verifyLog(source: TileSource, vkeys: readonly string[], init: VerifyLogInit): Promise<Audit> {
+  for (let tries = 1; ; tries++) {
+    const { audit, mark } = await verifyOnce(source, vkeys, init);
+    if (audit.ok || tries === TRIES_MAX) return audit;
+    // A pruning may have removed entries during the audit.
+    const now = await source.mark(init.signal).catch(() => mark);
+    if (now?.before === mark?.before) return audit;
+  }
+}
+
+interface Attempt {
+  readonly audit: Audit;
+  readonly mark: PruneMark | undefined;
+}
+
+async function verifyOnce(source: TileSource, vkeys: readonly string[], init: VerifyLogInit): Promise<Attempt> {
   const walk = new TreeWalk(init.known);
+  let mark: PruneMark | undefined;
   try {
     const keys = vkeys.map(parseVkey);
+    // Before the checkpoint, which covers the announcement.
+    mark = await source.mark(init.signal);
     const { checkpoint, signed } = await checkpointOf(source, keys, init);
-    const mark = await source.mark(init.signal);
     if (mark !== undefined) {
       requireComparable(init.known ?? [], mark);
       await walkRemoved(source, walk, checkpoint, mark, init);
@@ -69,13 +89,13 @@ export async function verifyLog(source: TileSource, vkeys: readonly string[], in
         ? await verifyTiles(source, walk, checkpoint, mark, init)
         : await verifyFiles(source.files, walk, checkpoint, mark, init);
     walk.expectKnown();
-    return { ok: true, checkpoint, signed_by: signed.map((key) => key.vkey), first: mark?.before ?? 0, unsigned };
+    const signed_by = signed.map((key) => key.vkey);
+    return { audit: { ok: true, checkpoint, signed_by, first: mark?.before ?? 0, unsigned }, mark };
   } catch (error) {
-    if (error instanceof DamageError) return { ok: false, damage: error.damage, checked: walk.size };
+    const damaged = (damage: Damage): Attempt => ({ audit: { ok: false, damage, checked: walk.size }, mark });
+    if (error instanceof DamageError) return damaged(error.damage);
     // Files that are truncated or inconsistent.
-    if (isRonError(error, 'audit_integrity')) {
-      return { ok: false, damage: { where: source.name, what: error.message }, checked: walk.size };
-    }
+    if (isRonError(error, 'audit_integrity')) return damaged({ where: source.name, what: error.message });
     throw error;
   }
 }

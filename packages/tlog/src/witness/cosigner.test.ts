@@ -120,7 +120,7 @@ test('the key and the records survive a restart; a damaged or exposed one is not
     await writeFile(join(dir, 'logs', record!), `other\n0\n${Buffer.alloc(32).toString('base64')}\n`);
     await assert.rejects(cosigner.add(await body(0, 10), NEVER), { code: 'integrity' });
   }
-  await writeFile(join(dir, 'key'), 'PRIVATE+KEY+x+00000000+AAAA\n');
+  await writeFile(join(dir, 'key'), 'PRIVATE+KEY+x+00000000+AAAA\n', { mode: 0o600 });
   await chmod(join(dir, 'key'), 0o600);
   await assert.rejects(open(dir), /key is damaged/);
 });

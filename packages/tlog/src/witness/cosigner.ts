@@ -14,7 +14,7 @@
 import { createPrivateKey, createPublicKey, generateKeyPairSync, hash, sign, type KeyObject } from 'node:crypto';
 import { join } from 'node:path';
 import { Mutex, RonError, sched } from '@ron/kernel';
-import { readWhole, realFileSystem, rethrowDisk, writeWhole, type FileSystem } from '@ron/log';
+import { readSecret, readWhole, realFileSystem, rethrowDisk, writeSecret, writeWhole, type FileSystem } from '@ron/log';
 import { decodeCheckpoint, encodeCheckpoint, fromBase64, type Checkpoint } from '../note/checkpoint.ts';
 import { formatVkey, KeyType, parseVkey, renamedVkey, verifyNote, type NoteKey } from '../note/note-key.ts';
 import { formatSignature, isKeyName, parseNote, type Note } from '../note/note.ts';
@@ -86,7 +86,7 @@ export class Cosigner implements AsyncDisposable {
     if (fs.lock !== undefined && lock === undefined)
       throw new RonError('conflict', `${dir} is in use by another process: stop it first`);
     try {
-      return new Cosigner(init, await openKey(fs, join(dir, 'key'), name), trusted, lock);
+      return new Cosigner(init, await openKey(join(dir, 'key'), name), trusted, lock);
     } catch (error) {
       lock?.[Symbol.dispose]();
       return rethrowDisk(error);
@@ -206,10 +206,10 @@ interface StoredKey {
 }
 
 /** Reads the private key, or creates it. */
-async function openKey(fs: FileSystem, path: string, name: string | undefined): Promise<StoredKey> {
-  const stored = await readWhole(fs, path, KEY_BYTES_MAX);
+async function openKey(path: string, name: string | undefined): Promise<StoredKey> {
+  const stored = await readSecret(path, KEY_BYTES_MAX);
   if (stored !== undefined) {
-    const key = decodeKey(stored.toString('utf8'));
+    const key = decodeKey(stored);
     if (key === undefined) throw new RonError('integrity', `${path} is damaged: restore it`);
     const found = parseVkey(key.vkey).name;
     if (name !== undefined && name !== found)
@@ -226,7 +226,7 @@ async function openKey(fs: FileSystem, path: string, name: string | undefined): 
   const key = keyOf(wanted, seed);
   const [, id] = key.vkey.split('+');
   const encoded = Buffer.concat([Uint8Array.of(KeyType.ed25519Cosignature), seed]).toString('base64');
-  await writeWhole(fs, path, Buffer.from(`PRIVATE+KEY+${wanted}+${id}+${encoded}\n`));
+  await writeSecret(path, `PRIVATE+KEY+${wanted}+${id}+${encoded}\n`).catch(rethrowDisk);
   return key;
 }
 

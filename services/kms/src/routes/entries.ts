@@ -22,7 +22,9 @@ export async function appendEntry(
   if (!isServiceSubject(subject)) throw new RonError('forbidden', 'only services of this node append entries');
   const service = serviceOf(subject);
   const append = async (): Promise<{ readonly log_index: number }> => {
-    const log_index = await auditor.recordForeign(encodeServiceEntry(service, body), AUDIENCE_TENANT, deadline.signal);
+    // Issuing uses the share of the issuer, so that a flood of it stops neither revocations nor changes of the root.
+    const holder = body.op === 'issue' ? `@${body.by.capability_id}` : AUDIENCE_TENANT;
+    const log_index = await auditor.recordForeign(encodeServiceEntry(service, body), holder, deadline.signal);
     return { log_index };
   };
   const op = { tenant: AUDIENCE_TENANT, op_id: `${service}:${body.op_id}`, request: body };

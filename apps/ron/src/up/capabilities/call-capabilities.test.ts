@@ -3,6 +3,7 @@ import { chmod, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { attenuate, Checker, FileKeySource, inspectToken, mint } from '@ron/auth';
+import { installSched, realSched } from '@ron/kernel';
 import type { AccessRequest } from '@ron/proto';
 import type { Service } from '@ron/proto';
 import { tempDirFor } from '@ron/testkit';
@@ -166,6 +167,28 @@ test('a good file is kept; a file that differs from the table or does not verify
   assert.notEqual(await tokenIn(path), before, 'the key was rotated');
   await chmod(path, 0o644);
   await assert.rejects(capabilities.renew(signal), /chmod 600/);
+});
+
+test('a capability of a call lives for an hour, is renewed well before, and replaced after a suspension of hours', async (t) => {
+  const home = await homeOf(t);
+  const path = home.of('interop').capabilityFor('mailbox');
+  const capabilities = await prepare(home, table([SEND]));
+  const first = await tokenIn(path);
+  assert.ok(inspectToken(first).expires_ms - Date.now() <= CALL_TTL_MS);
+  const renewedAfter = async (minutes: number): Promise<string> => {
+    const replaced = installSched({ ...realSched, wall_ms: () => realSched.wall_ms() + minutes * 60_000 });
+    try {
+      await capabilities.renew(signal);
+      return await tokenIn(path);
+    } finally {
+      installSched(replaced);
+    }
+  };
+  assert.equal(await renewedAfter(35), first);
+  const second = await renewedAfter(45);
+  assert.notEqual(second, first);
+  const third = await renewedAfter(8 * 60);
+  assert.ok(inspectToken(third).expires_ms > Date.now() + 8 * 3_600_000);
 });
 
 test('the capability file of a dropped call is removed', async (t) => {
