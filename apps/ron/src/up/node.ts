@@ -3,7 +3,7 @@
  *
  * Contract: a service that crashes is restarted after 100 ms to 5 s. If one crashes more than five times in a minute, the
  * node stops. If one fails its first start, the start fails with the last lines of its log. A service that the others can
- * run without (`canWaitFor`) is restarted for ever instead, unless its configuration is refused. Callees are spawned before
+ * run without (`canWaitFor`) is restarted indefinitely instead, unless its configuration is refused. Callees are spawned before
  * their callers, without waiting for each other. The TCP port of a service is kept while it restarts. `stop` drains in
  * rounds: a service is stopped once its callers are gone. `abort` stops all services at once.
  * Bound: a service has `STOP_MS_MAX` to drain, then it is killed. Cancellation: `stop` and `abort`, both idempotent.

@@ -11,7 +11,7 @@ import { isRonError } from '@ron/kernel';
 import type { KeyLifecycle } from '../keys/key-lifecycle.ts';
 import type { KeyRegistry } from '../keys/key-registry.ts';
 import type { KeyRecord, KeyVersion } from '../keys/key-record.ts';
-import { ModelStore } from '../keys/model-store.ts';
+import { ModelStore } from '../keys/store.model.ts';
 import { KEYS, VERSIONS } from '../vault/tables.ts';
 import type { Signer } from './signer.ts';
 
@@ -46,7 +46,7 @@ export function signAgainstDisable(parts: Parts, init: SignDisableInit): Build {
     const store = new ModelStore(world, START);
     const registry = new parts.KeyRegistry({ store, keys_max: 10 });
     const destroy = async (): Promise<void> => {
-      assert.equal(store.durable<KeyRecord>(KEYS, NAME).deleted, true, 'destroyed before the deletion was on disk');
+      assert.equal((store.durable(KEYS, NAME) as KeyRecord).deleted, true, 'destroyed before the deletion was on disk');
       await world.io('destroy');
     };
     const lifecycle = new parts.KeyLifecycle(registry, { destroy }, () => 0);
@@ -74,9 +74,9 @@ export function signAgainstDisable(parts: Parts, init: SignDisableInit): Build {
     }
     return {
       final: () => {
-        const { disabled, deleted } = store.durable<KeyRecord>(KEYS, NAME);
+        const { disabled, deleted } = store.durable(KEYS, NAME) as KeyRecord;
         assert.equal(disabled ?? deleted, true);
-        const version = store.durable<KeyVersion>(VERSIONS, `${NAME}#000001`);
+        const version = store.durable(VERSIONS, `${NAME}#000001`) as KeyVersion;
         assert.equal(version.handle, init.withdrawal === 'delete' ? undefined : 'key 1');
       },
     };

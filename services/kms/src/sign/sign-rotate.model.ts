@@ -11,7 +11,7 @@ import type { Backend } from '@ron/custody';
 import { isRonError } from '@ron/kernel';
 import type { KeyRegistry } from '../keys/key-registry.ts';
 import { KEYS } from '../vault/tables.ts';
-import { ModelStore } from '../keys/model-store.ts';
+import { ModelStore } from '../keys/store.model.ts';
 import { headOf, type KeyRecord } from '../keys/key-record.ts';
 import type { KeyOperations } from '../keys/key-operations.ts';
 import type { SignBatch, Signed, Signer } from './signer.ts';
@@ -67,7 +67,7 @@ export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
           assertValid(
             await signer.sign({ kid, payload_b3: '0' }, batch),
             acknowledged,
-            store.durable<{ versions: number }>(KEYS, NAME).versions,
+            (store.durable(KEYS, NAME) as { versions: number }).versions,
           );
         } catch (error) {
           if (!isRonError(error, 'conflict')) throw error;
@@ -78,7 +78,7 @@ export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
     return {
       final: () => {
         assert.equal(new Set(versions).size, init.rotators, 'each rotation creates its own version');
-        assert.equal(store.durable<{ versions: number }>(KEYS, NAME).versions, 1 + init.rotators);
+        assert.equal((store.durable(KEYS, NAME) as { versions: number }).versions, 1 + init.rotators);
       },
     };
   };

@@ -5,7 +5,7 @@
  *     audit/  (new)        origin <first origin>/<n>, the same keys; its first entry records the acceptance
  *
  * Contract: the log never continues under the same name from an older state, because two logs with one name are
- * equivocation, which witnesses refuse for ever. `acceptanceOf` chooses a number that neither the store nor any directory has
+ * equivocation, which witnesses refuse forever. `acceptanceOf` chooses a number that neither the store nor any directory has
  * used. The acceptance is durable in the anchor before anything is moved; `beginAccepted` carries it out at the next start
  * and repeats its steps after a crash: the state is either still unsound or accepted. The first entry is stored with the
  * acceptance, so a repeated start writes the same log.

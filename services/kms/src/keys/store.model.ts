@@ -18,7 +18,7 @@ export class ModelStore extends MemoryStore {
   }
 
   /** The record that is on disk. */
-  durable<T>(table: string, key: string): T {
-    return JSON.parse(Buffer.from(this.get(table, key)!).toString()) as T;
+  durable(table: string, key: string): unknown {
+    return JSON.parse(Buffer.from(this.get(table, key)!).toString());
   }
 }
