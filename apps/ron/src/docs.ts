@@ -7,6 +7,7 @@ import { SERVICE_TABLE } from './up/table/services.ts';
 const ENVIRONMENT: Readonly<Record<string, string>> = {
   RON_DIR: 'the directory of the node, if `--dir` is not given',
   RON_URL: 'the URL of the service, if `--url` is not given',
+  RON_TLS_PIN: 'the hash of the public key of an https server, if `--pin` is not given',
   RON_CAPABILITY_FILE: 'the capability file, if `--capability-file` is not given',
   RON_TRUST: 'the list of trusted keys for `ron verify`, if `--trust` is not given',
   XDG_CACHE_HOME: 'its subdirectory `ron` holds compiled code and the URLs of unfinished uploads; default `~/.cache`',

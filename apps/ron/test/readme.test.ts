@@ -39,7 +39,8 @@ const normal = (text: string): string =>
     .replace(/\(corr_id [^)]+\)/g, '(corr_id ...)')
     .replace(/^ok {4}Node 26\..*$/m, 'ok    Node 26')
     .replace(/^ok {4}\/.*\.ron$/m, 'ok    DIRECTORY')
-    .replace(/[\d.]+ [KMGT]iB free/, 'N free')
+    .replace(/[\d.]+ [KMGT]iB free/g, 'N free')
+    .replace(/audit log: [\d.]+ (?:B|[KMG]iB)/, 'audit log: N')
     .replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, 'UUID')
     // The number depends on whether the last entry is signed already.
     .replace(/^entries +\d+, .*$/m, 'entries N');

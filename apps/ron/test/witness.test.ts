@@ -1,11 +1,13 @@
 /** `ron witness` as a process: its key, its listeners, and kill -9 in the middle of cosigning. */
 import assert from 'node:assert/strict';
-import { chmod, stat, writeFile } from 'node:fs/promises';
+import { chmod, cp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
+import { Authority } from '@ron/egress/testing';
 import { NEVER } from '@ron/kernel';
-import { parseVkey, TransparencyLog } from '@ron/tlog';
+import { eventually } from '@ron/testkit';
+import { parseVkey, TransparencyLog, Witness } from '@ron/tlog';
 import { memorySigner } from '@ron/tlog/testing';
 import { Process, ron, temporaryDir } from './support.ts';
 
@@ -74,6 +76,73 @@ test('it prints its key, answers at its socket, and drains on SIGTERM', async (t
   assert.equal((await witness.ended).code, 0);
   const again = await start(t, dir);
   assert.equal(again.stdout.split('\n')[0], vkey);
+});
+
+test('another machine reaches it over TLS, and a client without its authority refuses it', async (t) => {
+  const work = await temporaryDir(t);
+  using authority = new Authority();
+  const { cert, key } = authority.issue({ names: 'IP:127.0.0.1' });
+  await writeFile(join(work, 'cert.pem'), cert);
+  await writeFile(join(work, 'key.pem'), key, { mode: 0o600 });
+  const tls = ['--tls-cert', join(work, 'cert.pem'), '--tls-key', join(work, 'key.pem')];
+  const server = await start(t, join(work, 'witness'), ['--bind', '127.0.0.1:0', ...tls]);
+  const [vkey = '', ready = ''] = server.stdout.split('\n');
+  const { url } = JSON.parse(ready) as { url: string };
+  assert.match(url, /^https:/);
+  const [log] = await forks(t);
+  const cosign = (ca: string) => {
+    const egress = { networks: ['127.0.0.0/8'], ca: { pem: ca, mode: 'only' } as const };
+    const witness = new Witness({ url, vkeys: [vkey], egress });
+    return witness.cosign(log!.checkpoint!, (from, to) => log!.consistency(from, to), NEVER);
+  };
+  assert.deepEqual((await cosign(authority.pem)).signed_by, [vkey]);
+  using stranger = new Authority();
+  await assert.rejects(cosign(stranger.pem), { code: 'bad_gateway' });
+});
+
+test('a rollback of a whole node is found at its start, and accepted', async (t) => {
+  const work = await temporaryDir(t);
+  const [dir, data] = [join(work, 'node'), join(work, 'node/kms/data')];
+  const run = (...args: string[]) => ron(t, [...args, '--dir', dir]);
+  const session = async (flags: readonly string[], check: (node: Process) => Promise<void>): Promise<void> => {
+    const node = new Process(t, ['up', '--base-port', '0', '--dir', dir, ...flags]);
+    await node.until('ready', () => node.stdout.includes('Ctrl-C'));
+    await check(node);
+    node.kill('SIGTERM');
+    assert.equal((await node.ended).code, 0, node.stderr);
+  };
+  await writeFile(join(work, 'file'), 'hello');
+  const sign = () => run('sign', join(work, 'file'));
+  await session([], async () => {
+    assert.equal((await run('keys', 'create', '--alg', 'ed25519')).code, 0);
+    assert.equal((await sign()).code, 0);
+  });
+  await cp(data, join(work, 'copy'), { recursive: true });
+  const home = join(work, 'witness');
+  const witness = new Process(t, ['witness', 'run', '--dir', home, '--log', join(data, 'audit/vkeys')]);
+  await witness.until('ready', () => witness.stdout.includes('"event":"ready"'));
+  const vkey = witness.stdout.split('\n')[0]!;
+  const flags = [`kms.audit.witness_url=unix:${join(home, 'witness.sock')}`, `kms.audit.witness_key=${vkey}`].flatMap(
+    (set) => ['--set', set],
+  );
+  const isCosigned = async (): Promise<boolean> =>
+    (await readFile(join(data, 'audit/checkpoint'), 'utf8')).includes(vkey.split('+')[0]!);
+  await session(flags, async () => {
+    assert.equal((await sign()).code, 0);
+    await eventually('the checkpoint is cosigned', isCosigned);
+  });
+  await rm(data, { recursive: true });
+  await cp(join(work, 'copy'), data, { recursive: true });
+  await session(flags, async (node) => {
+    await node.until('the note', () =>
+      /kms is degraded: audit_integrity .*the witness .* has seen \d+ entries/.test(node.stderr),
+    );
+    assert.equal((await sign()).code, 69);
+    const accepted = await run('audit', 'accept', '--reason', 'restored a backup', '--yes');
+    assert.match(accepted.text, /^signing +works$/m, accepted.stderr);
+    assert.equal((await sign()).code, 0);
+    await eventually('the witness cosigns the new log', isCosigned);
+  });
 });
 
 test('unusable arguments are refused with a reason', async (t) => {

@@ -54,7 +54,12 @@ export const ERRORS = {
   no_route: row(503, true, REJECTED, 'no peer is known for the requested object'),
   unreachable: row(0, true, 'backoff_retries_total{op}', 'a peer took no connection, or broke it off'),
   backpressure: row(503, true, REJECTED, 'brownout sheds this lane first'),
-  degraded_audit: row(503, false, 'kms_audit_integrity_failed_total', 'an audit checkpoint was missed'),
+  degraded_audit: row(
+    503,
+    false,
+    'kms_audit_integrity_failed_total',
+    'the audit log cannot take the entry: it is late or full, or the tenant has used its share',
+  ),
   audit_integrity: row(
     503,
     false,

@@ -10,6 +10,7 @@
 import type { Backend } from '@ron/custody';
 import { RonError } from '@ron/kernel';
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
+import { LAST_WITNESS_MS } from './audit/audit.ts';
 import { concurrency } from './concurrency.ts';
 import { schema, type KmsConfig } from './config.ts';
 import { eventLevel, type KmsEvent } from './events.ts';
@@ -95,7 +96,7 @@ export const kms = defineService({
       applyConfig: () => monitor.probe(),
       // Every accepted operation has ended: the last entries are appended and covered by a checkpoint.
       flush: {
-        deadline_ms: config.audit.checkpoint_deadline + APPEND_MS,
+        deadline_ms: config.audit.checkpoint_deadline + APPEND_MS + LAST_WITNESS_MS,
         async run() {
           operations.queue.abortQueued(new RonError('draining', 'the service has stopped'));
           await audit.close();

@@ -72,7 +72,7 @@ async function assertConverted(kms: TestKms, dir: string, expected: Expected): P
   assert.deepEqual(
     [root.versions.length, store.count('keys'), store.count('versions')],
     [1, 4, 7],
-    'the root is no key',
+    'the root is not among the keys',
   );
   const names = await readdir(dir);
   assert.deepEqual(

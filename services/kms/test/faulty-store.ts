@@ -65,6 +65,7 @@ export class FaultyStore implements VaultStore {
     this.#store.prefetch(table, keys, signal);
   seal = (context: string, plaintext: Uint8Array): Uint8Array => this.#store.seal(context, plaintext);
   unseal = (context: string, sealed: Uint8Array): Uint8Array => this.#store.unseal(context, sealed);
+  kekFor = (purpose: string): Uint8Array => this.#store.kekFor(purpose);
   close = (): Promise<void> => this.#store.close();
   [Symbol.asyncDispose] = (): Promise<void> => this.close();
 }

@@ -41,7 +41,11 @@ test('kill -9 under load loses no acknowledged operation; SIGTERM exits with 0 a
   const { kid } = (await first.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).json;
   const signed: { log_index: number; sigs: unknown }[] = [];
   const client = async (): Promise<void> => {
-    for (;;) signed.push((await first.post('/sign', { kid, payload_b3: B3 })).json);
+    for (;;) {
+      const { status, json } = await first.post('/sign', { kid, payload_b3: B3 });
+      // A slow disk may refuse some.
+      if (status === 200) signed.push(json);
+    }
   };
   const clients = Array.from({ length: 8 }, () => client().catch(() => undefined));
   await eventually('enough was signed', () => signed.length > 100);

@@ -12,7 +12,7 @@ import { homeOf, runningService } from '../home.ts';
 import { writeSecret } from '@ron/log/secret-file';
 import { withClient } from '../service-client.ts';
 
-const { dir, 'capability-file': capabilityFile } = CONNECTION_OPTIONS;
+const { dir, pin, 'capability-file': capabilityFile } = CONNECTION_OPTIONS;
 const options = {
   audience: {
     type: 'string',
@@ -43,6 +43,7 @@ const options = {
     ...CONNECTION_OPTIONS.url,
     doc: 'issue, revoke: the URL of passport; root: of kms. Default: RON_URL, or the service that runs in the directory.',
   },
+  pin,
   'capability-file': capabilityFile,
 } as const;
 

@@ -15,7 +15,8 @@
  */
 import { createSecretKey, hkdfSync, scrypt, type KeyObject } from 'node:crypto';
 import { assert, RonError, sched } from '@ron/kernel';
-import { gcmOpen, gcmSeal, NONCE_BYTES, SALT_BYTES, TAG_BYTES } from '../algorithms/envelope.ts';
+import { gcmOpen, NONCE_BYTES, SALT_BYTES, TAG_BYTES } from '../algorithms/envelope.ts';
+import { sealKey, sealWith } from './seal-bytes.ts';
 
 /** Opens a key box. A passphrase is stretched with scrypt; a key must already be random. */
 export type Unlock = { readonly kek: Uint8Array } | { readonly passphrase: string; readonly scrypt?: ScryptCost };
@@ -119,17 +120,13 @@ async function wrappingKey(unlock: Unlock, kdfHeader: Uint8Array, signal: AbortS
 
 export function sealBytes(master: KeyObject, context: Uint8Array, plaintext: Uint8Array): Uint8Array {
   const salt = sched.randomBytes(SALT_BYTES);
-  return Buffer.concat([salt, gcmSeal(keyFor(master, salt), ZERO_NONCE, plaintext, context)]);
+  return sealWith(master, salt, context, plaintext);
 }
 
 /** Throws `validation` unless these bytes were sealed under this key for this context. The caller zeroes the result. */
 export function unsealBytes(master: KeyObject, context: Uint8Array, sealed: Uint8Array): Uint8Array {
   const salt = sealed.subarray(0, SALT_BYTES);
-  return gcmOpen(keyFor(master, salt), ZERO_NONCE, sealed.subarray(SALT_BYTES), context);
-}
-
-function keyFor(master: KeyObject, salt: Uint8Array): KeyObject {
-  return secretKey(new Uint8Array(hkdfSync('sha256', master, salt, INFO, KEK_BYTES)));
+  return gcmOpen(sealKey(master, salt), ZERO_NONCE, sealed.subarray(SALT_BYTES), context);
 }
 
 /** Zeroes the bytes. */

@@ -215,7 +215,7 @@ test(
       for (;;) {
         const result = await put(store, `key ${written}`, 'x'.repeat(20_000)).catch((error: unknown) => error);
         if (result !== undefined) {
-          assert.ok(isRonError(result, 'storage_full'), String(result));
+          assert.ok(isRonError(result, 'storage_full'), (result as Error).message);
           break;
         }
         written += 1;

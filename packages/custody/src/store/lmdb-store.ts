@@ -13,10 +13,10 @@ import { join } from 'node:path';
 import { BlockingPool, isRonError, NEVER, RonError } from '@ron/kernel';
 import { diskError, makeDirectory, tryLock } from '@ron/log';
 import type { Database, RootDatabase } from 'lmdb';
-import { KEK_BYTES, type Unlock } from '../sealed/sealer.ts';
+import { KEK_BYTES, sealBytes, unsealBytes, type Unlock } from '../sealed/sealer.ts';
 import { requireWhole } from './lmdb-file.ts';
 import { LMDB_OPTIONS, NOT_OPEN, type PackedChanges, type WriteResult } from './lmdb-messages.ts';
-import { recordContext, sealBytes, unsealBytes } from './record-seal.ts';
+import { recordContext } from './record-seal.ts';
 import { BatchedStore, type Change, type RangeInit, type RangeRecord } from './record-store.ts';
 import {
   BOXES_MAX,

@@ -4,11 +4,14 @@
  * Contract: a transaction is on stable storage when `write` returns. A failed transaction changes nothing and returns its
  * system error number; the next one may succeed. LMDB's own asynchronous queue is not used: it never answers on a full disk.
  */
+// oxlint-disable-next-line ron/no-blocking-calls -- this is a thread
 import { chmodSync } from 'node:fs';
 import { join } from 'node:path';
-import type { KeyObject } from 'node:crypto';
+// oxlint-disable-next-line ron/no-raw-timers -- the kernel is not loaded in this thread
+import { randomBytes, type KeyObject } from 'node:crypto';
 import { open, type Database, type RootDatabase } from 'lmdb';
-import { recordContext, sealBytes } from './record-seal.ts';
+import { SEAL_SALT_BYTES, sealWith } from '../sealed/seal-bytes.ts';
+import { recordContext } from './record-seal.ts';
 import type { Change } from './record-store.ts';
 import { LMDB_OPTIONS, NOT_OPEN, type PackedChanges, type WriteResult } from './lmdb-messages.ts';
 
@@ -50,7 +53,8 @@ export function write(dir: string, { places, ends, bytes }: PackedChanges): Writ
     const table = places[2 * at]!;
     const key = places[2 * at + 1]!;
     if (end < 0) return { table, key, value: undefined };
-    const value = sealBytes(seal.master, recordContext(seal.id, table, key), bytes.subarray(start, end));
+    const salt = randomBytes(SEAL_SALT_BYTES);
+    const value = sealWith(seal.master, salt, recordContext(seal.id, table, key), bytes.subarray(start, end));
     start = end;
     return { table, key, value };
   });
@@ -64,7 +68,7 @@ export function writePlain(dir: string, changes: readonly Change[]): WriteResult
     env.transactionSync(() => {
       for (const { table, key, value } of changes) {
         if (value === undefined) tables.get(table)!.removeSync(key);
-        else tables.get(table)!.putSync(key, value as Buffer);
+        else tables.get(table)!.putSync(key, value);
       }
     });
   });

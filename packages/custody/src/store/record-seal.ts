@@ -1,6 +1,4 @@
 /** How a record is sealed: for one store, one table and one key, so that it does not open elsewhere. */
-export { sealBytes, unsealBytes } from '../sealed/sealer.ts';
-
 export function recordContext(id: string, table: string, key: string): Uint8Array {
   return Buffer.from(`ron-store/v1\n${id}\n${table}\n${key}`);
 }

@@ -11,7 +11,7 @@ export class Table<T> {
 
   get(reader: Reader, key: string): T | undefined {
     const bytes = reader.get(this.name, key);
-    return bytes === undefined ? undefined : parsed<T>(bytes);
+    return bytes === undefined ? undefined : (parsed(bytes) as T);
   }
 
   put(draft: Draft, key: string, value: T): void {
@@ -31,7 +31,7 @@ export class Table<T> {
   }
 
   range(store: RecordStore, start: string, end: string, limit: number): { readonly key: string; readonly value: T }[] {
-    return store.range(this.name, { start, end, limit }).map(({ key, value }) => ({ key, value: parsed<T>(value) }));
+    return store.range(this.name, { start, end, limit }).map(({ key, value }) => ({ key, value: parsed(value) as T }));
   }
 }
 
@@ -55,6 +55,6 @@ export function documentOf<T>(store: RecordStore, table: Table<T>, key: string):
   };
 }
 
-function parsed<T>(bytes: Uint8Array): T {
-  return JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString()) as T;
+function parsed(bytes: Uint8Array): unknown {
+  return JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString());
 }

@@ -146,6 +146,21 @@ test('a log that began again is known by the same key, and only under a numbered
   assert.equal((await readdir(join(dir, 'logs'))).length, 2);
 });
 
+test('a clock that is an hour ahead or behind changes nothing but the time stamp', async (t) => {
+  await using cosigner = await open(await dirFor(t));
+  const { log, body } = await logOf(t);
+  const now_ms = Date.now();
+  let size = 0;
+  for (const off_ms of [0, 3_600_000, -3_600_000, 0]) {
+    t.mock.timers.enable({ apis: ['Date'], now: now_ms + off_ms });
+    const { status, text } = await cosigner.add(await body(size, size + 2), NEVER);
+    t.mock.timers.reset();
+    assert.equal(status, 200);
+    cosigned(log.checkpoint!.text, text, cosigner.vkey);
+    size += 2;
+  }
+});
+
 test('of two forks that are submitted at the same time, one is cosigned', async (t) => {
   await using cosigner = await open(await dirFor(t));
   const [one, two] = [await logOf(t, 'one'), await logOf(t, 'two')];

@@ -4,7 +4,7 @@
  *     operations --> trail --> appender --> log --> checkpointer --> anchor --> published --> witness
  */
 import { hash } from 'node:crypto';
-import { NEVER, RonError, sched, type Watch } from '@ron/kernel';
+import { Deadline, NEVER, RonError, sched, type Watch } from '@ron/kernel';
 import type { AcceptedAudit, AuditStatus } from '@ron/proto';
 import { type Log } from '@ron/telemetry';
 import { type ServiceRuntime } from '@ron/service';
@@ -22,6 +22,9 @@ import { Pruner } from './pruner.ts';
 import { Summaries } from './summaries.ts';
 import { AuditTrail, type AppendLog, type Queued, type SummaryPace } from './trail.ts';
 import { WitnessClient } from './witness-client.ts';
+
+/** How long a shutdown waits for the cosignature of the last checkpoint. */
+export const LAST_WITNESS_MS = 1000;
 
 export interface AuditEventOut {
   readonly kind: 'audit';
@@ -69,7 +72,7 @@ export interface Audit {
   accept(request: AcceptRequest, caller: Caller): Promise<AcceptedAudit>;
   /** Waits for the checkpoint that covers an entry, and returns the inclusion proof. */
   prove(index: number, caller: Caller): Promise<unknown>;
-  /** Writes the waiting entries and signs the final checkpoint. Call it when no more entries are recorded. */
+  /** Writes the waiting entries, signs the final checkpoint and submits it to the witness. Call it when no more entries are recorded. */
   close(): Promise<void>;
 }
 
@@ -165,8 +168,16 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
       if (vault.log !== undefined && vault.log.size > covered.value) await checkpointer.write();
       const problem = rollback.problem ?? trail.problem;
       if (problem === undefined && vault.log?.size === covered.value) await vault.end(NEVER);
+      // Otherwise a rollback to the state before the last entries would look like this shutdown to the witness.
+      if (witnesses.problem === undefined) await submitLast(witnesses);
     },
   };
+}
+
+async function submitLast(witnesses: WitnessClient): Promise<void> {
+  using due = Deadline.after('witness', LAST_WITNESS_MS);
+  // A witness that is too slow gets the checkpoint after the next start.
+  await witnesses.submit(due.signal).catch(() => undefined);
 }
 
 /** The entry for a process that did not shut down cleanly. */

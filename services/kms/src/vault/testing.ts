@@ -34,6 +34,7 @@ class TestStore extends MemoryStore {
 
   seal = (_context: string, plaintext: Uint8Array): Uint8Array => plaintext.slice();
   unseal = (_context: string, sealed: Uint8Array): Uint8Array => sealed.slice();
+  kekFor = (): Uint8Array => new Uint8Array(32);
 
   protected override async write(changes: readonly Change[]): Promise<void> {
     // Other work may come between the call and the moment at which the changes are on the disk, and again after it.

@@ -38,7 +38,7 @@ import { TABLES } from './tables.ts';
 import { upgradeIfOld } from './upgrade/upgrade.ts';
 
 /** The store, and the sealing of private keys in it. */
-export type VaultStore = RecordStore & Pick<LmdbStore, 'seal' | 'unseal'>;
+export type VaultStore = RecordStore & Pick<LmdbStore, 'seal' | 'unseal' | 'kekFor'>;
 
 export interface VaultInit {
   readonly config: KmsConfig;
@@ -161,7 +161,7 @@ async function openStore(
   hasLog: boolean,
 ): Promise<{ store: RecordStore; custody: Backend; unlock?: Unlock }> {
   const { config, env, warn, signal } = init;
-  if (init.store !== undefined) return { store: init.store, custody: new FileBackend({ store: init.store }) };
+  if (init.store !== undefined) return withCustody(init.store);
   if (dir === undefined) {
     return { store: new MemoryStore(config.amnesia.bytes_max), custody: new MemoryBackend() };
   }
@@ -170,7 +170,10 @@ async function openStore(
   await upgradeIfOld({ dir, fs, unlock, open, warn, signal });
   // Without this check a missing store would be created again, and the log would look foreign.
   if (hasLog && !(await fs.list(dir)).includes(STORE_DIR)) throw missing(join(dir, STORE_DIR));
-  const store = await open(join(dir, STORE_DIR));
+  return withCustody(await open(join(dir, STORE_DIR)));
+}
+
+function withCustody(store: VaultStore): { store: RecordStore; custody: Backend; unlock: Unlock } {
   return { store, custody: new FileBackend({ store }), unlock: { kek: store.kekFor('files') } };
 }
 

@@ -25,7 +25,7 @@ export interface EarlierInit {
 export interface EarlierSecret extends Omit<SecretRecord, 'sealed_b64'> {
   readonly key: string;
   /** A copy of the secret, which the caller zeroes. */
-  secret(): Uint8Array;
+  readonly secret: () => Uint8Array;
 }
 
 export interface EarlierFiles extends AsyncDisposable {
@@ -149,9 +149,9 @@ interface OpMeta extends Omit<Done, 'answer'> {
 
 async function readOps({ dir, fs, signal }: EarlierInit, anchor: EarlierAnchor): Promise<EarlierFiles['ops']> {
   const key = Buffer.from(anchor.ops_key_b64, 'base64');
-  const done = new Map<string, Done & { readonly id: string; readonly number: number }>();
+  const done = new Map<string, Done & { readonly id: string }>();
   const numbers = new Set<number>();
-  await using _log = await SegmentLog.open({
+  const log = await SegmentLog.open({
     dir: join(dir, 'ops'),
     fs,
     segment_bytes: 8 * 1024 * 1024,
@@ -169,14 +169,15 @@ async function readOps({ dir, fs, signal }: EarlierInit, anchor: EarlierAnchor):
       const { number, ...fields } = JSON.parse(text) as OpMeta;
       numbers.add(number);
       const answer = JSON.parse(payload.toString()) as unknown;
-      done.set(id.toString('base64url'), { ...fields, answer, number, id: id.toString('base64url') });
+      done.set(id.toString('base64url'), { ...fields, answer, id: id.toString('base64url') });
     },
     signal,
   });
+  await log.close();
   const { first = 0, last = 0, count = 0 } = anchor.ops ?? {};
   const found = [...numbers].filter((number) => number >= first && number <= last).length;
   if (found < count) throw mixed(`ops lacks ${count - found} of ${count} completed operations`);
-  return [...done.values()].map(({ number: _, ...op }) => op);
+  return [...done.values()];
 }
 
 /** JSON has no undefined: an empty document is null. */
