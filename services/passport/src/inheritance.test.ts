@@ -151,9 +151,9 @@ function attenuateAs(token: string, scope: string): { texts: string[]; scope: st
 
 /** Without the expiries that narrow the capability to one request. */
 function expiryOf(token: string): number {
-  const found = inspectToken(token).caveats;
-  const expiries = found.flatMap((each, at) =>
-    each.key === 'expires' && found[at + 1]?.key !== 'body' ? [each.at_ms] : [],
+  const { caveats: all } = inspectToken(token);
+  const expiries = all.flatMap((each, at) =>
+    each.key === 'expires' && all[at + 1]?.key !== 'body' ? [each.at_ms] : [],
   );
   return Math.min(...expiries);
 }
