@@ -245,7 +245,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const healthy = await ron(t, ['doctor', '--dir', dir]);
     assert.equal(healthy.code, 0, healthy.text);
     assert.match(healthy.text, new RegExp(`^ok {4}storage at ${node.services['storage']}, ready`, 'm'));
-    assert.match(healthy.text, /^ok {4}3 capabilities of services, valid for 59 minutes$/m);
+    assert.match(healthy.text, /^ok {4}4 capabilities of services, valid for 59 minutes$/m);
     assert.match(healthy.text, /kms at [^]*passport at [^]*storage at /, 'callees come first');
     node.process.kill('SIGINT');
     await node.process.ended;
@@ -283,7 +283,7 @@ suite('ron up', { concurrency: 3 }, () => {
     node.process.kill('SIGINT');
     await node.process.ended;
     const stopped = await ron(t, ['doctor', '--dir', dir]);
-    assert.match(stopped.text, /^ok {4}3 capabilities of services, valid for 59 minutes$/m);
+    assert.match(stopped.text, /^ok {4}4 capabilities of services, valid for 59 minutes$/m);
   });
 
   test('doctor finds missing and damaged capabilities, and makes all other checks', async (t) => {
