@@ -58,6 +58,9 @@ export interface SendInit {
   signal: AbortSignal;
 }
 
+/** `token68` of RFC 9110. */
+const TOKEN = /^[A-Za-z0-9._~+/-]+=*$/;
+
 export interface CallInit {
   signal?: AbortSignal | undefined;
   /** The length of the request body. Default 0. */
@@ -123,6 +126,12 @@ export class Transport {
   async #request(op: string, url: URL, init: SendInit): Promise<Answer> {
     const { method, body, signal } = init;
     const token = this.#authorize({ body: body instanceof ReadableStream ? undefined : (body ?? NO_BODY) });
+    if (token !== undefined && !TOKEN.test(token)) {
+      // The error of `fetch` would quote it.
+      throw new RonError('validation', 'the capability is not a token: it has characters that a header cannot have', {
+        op,
+      });
+    }
     const headers = { ...init.headers, ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
     try {
       return await this.#fetch(url, {

@@ -150,3 +150,17 @@ test('a server that never completes the handshake is left at the deadline', asyn
   await assert.rejects(new KmsClient(init).auditKeys());
   assert.ok(performance.now() - began_ms < 5000);
 });
+
+test('a capability that no header can hold is refused, and the error does not quote it', async () => {
+  for (const fetch of [undefined, reach('http://127.0.0.1:1').fetch]) {
+    const client = new KmsClient({
+      url: 'http://127.0.0.1:1',
+      capability: '{\n"kms": "a secret token"}',
+      policy: quick,
+      ...(fetch !== undefined && { fetch }),
+    });
+    const refused = await client.auditKeys().then(assert.fail, (error: unknown) => error);
+    assert.ok(isRonError(refused, 'validation'));
+    assert.doesNotMatch(`${refused.stack}${JSON.stringify(refused.details)}${String(refused.cause)}`, /secret/);
+  }
+});
