@@ -41,7 +41,7 @@ export async function issue(
   const { token, capability_id, subject, expires_ms } = await issuer.issue(body, grant, deadline.signal);
   const facts = { capability_id, subject, audience, scopes, expires_ms };
   // The token leaves only after its entry is durable.
-  await recordIssue?.({ ...facts, op: 'issue', op_id: capability_id, ...entryBy(grant) }, deadline.signal);
+  await recordIssue?.({ ...facts, op: 'issue', op_id: newOpId(), ...entryBy(grant) }, deadline.signal);
   count.issued(audience);
   log.info({ ...facts, by: grant.capability_id }, 'issued');
   return json(201, { token, capability_id, subject, expires_ms }, NO_STORE);
