@@ -244,7 +244,10 @@ export function createListeners(
   };
   const full = { ...common, handle: guards.handle, handleContinue: guards.handleContinue };
   const main = new Listener({ ...full, tls });
-  const local = config.socket === undefined ? undefined : new Listener({ ...full, tls: undefined });
+  // Limits of its own, so that users who hold all TCP connections do not lock out the services and the operator.
+  const admission = { inflight_max: 1, connections_max: config.max_conns, connections_per_ip_max: config.max_conns };
+  const own = { limiter: new ConnectionLimiter(new Admission(admission), () => false) };
+  const local = config.socket === undefined ? undefined : new Listener({ ...full, ...own, tls: undefined });
   if (socket_fast_path !== undefined) for (const each of [main, local]) each?.useSocketFastPath(socket_fast_path);
   if (!has_second) return { main, local, second: undefined };
   const second = new Listener({

@@ -248,3 +248,22 @@ test('a port in use is an error that names it', async () => {
   await using second = await make([open], { bind: `127.0.0.1:${service.port}` });
   await assert.rejects(second.listen(), /EADDRINUSE/);
 });
+
+test('users who hold all TCP connections do not lock out the callers of the private socket', async () => {
+  const path = join(directory, 'locked', 'own.sock');
+  await using service = await startService([], { socket: path, max_conns: 4 });
+  const sockets = Array.from({ length: 4 }, () => connectPlain(Number(new URL(service.url).port), '127.0.0.1'));
+  try {
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+    const refused = await fetch(`${service.url}/greeting`).then((answer) => answer.status);
+    assert.equal(refused, 429);
+    const status = await new Promise<number | undefined>((resolve, reject) => {
+      const init = { socketPath: path, path: '/greeting', agent: false };
+      const req = parseSimpleGet(init, (res) => resolve(res.resume().statusCode));
+      req.on('error', reject).end();
+    });
+    assert.equal(status, 200);
+  } finally {
+    for (const socket of sockets) socket.destroy();
+  }
+});

@@ -7,6 +7,7 @@ import { installSched, isRonError, NEVER, realSched, Watch } from '@ron/kernel';
 import { scopeService, scopesOf, type AccessFacts, type Scope, type Service } from '@ron/proto';
 import { narrowed } from '@ron/auth/narrowed';
 import * as fc from 'fast-check';
+import { inherit } from './inheritance.ts';
 import { Issuer } from './issuer.ts';
 import { memoryStore, RevocationRegistry } from './revocation-registry.ts';
 
@@ -151,9 +152,9 @@ function attenuateAs(token: string, scope: string): { texts: string[]; scope: st
 
 /** Without the expiries that narrow the capability to one request. */
 function expiryOf(token: string): number {
-  const { caveats: all } = inspectToken(token);
-  const expiries = all.flatMap((each, at) =>
-    each.key === 'expires' && all[at + 1]?.key !== 'body' ? [each.at_ms] : [],
+  const found = inspectToken(token).caveats;
+  const expiries = found.flatMap((each, at) =>
+    each.key === 'expires' && found[at - 1]?.key !== 'body' ? [each.at_ms] : [],
   );
   return Math.min(...expiries);
 }
@@ -215,4 +216,17 @@ test('a capability that was narrowed to the issue request issues as if it had no
   const issued = await issuer.issue(ask, { capability_id, chain, caveats: texts }, NEVER);
   assert.ok(issued.expires_ms > Date.now() + 3_500_000, 'not the few seconds of the request');
   assert.equal(inspectToken(issued.token).texts.length, 3, 'not the body of the request');
+});
+
+test('a holder does not escape the expiry of its capability by appending a body caveat', async () => {
+  await using keys = new MemoryKeySource();
+  const claim = { audience: 'passport', scopes: scopesOf('passport'), ttl_ms: 86_400_000 } as const;
+  const until_ms = Date.now() + 60_000;
+  const given = attenuate((await mint(keys, claim, NEVER)).token, [`expires < ${until_ms}`]);
+  const bound = attenuate(given, [`body = ${sha256('x')}`]);
+  const sent = narrowed(given, { audience: 'passport', body: Buffer.from('x') });
+  const sentTwice = narrowed(bound, { audience: 'passport', body: Buffer.from('x') });
+  for (const token of [given, bound, sent, sentTwice]) {
+    assert.equal(inherit({ caveats: inspectToken(token).texts }).expires_ms_max, until_ms);
+  }
 });

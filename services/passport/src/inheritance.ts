@@ -3,8 +3,9 @@
  *
  * Contract: the issued capability permits nothing that its issuer would not have permitted: it does not expire later and
  * carries every other caveat of its issuer, about names, tenants, bytes, rates and networks. Exception: a `body` caveat, and
- * an expiry directly before it, are how a client narrows its capability to this one request. They held for the request,
- * which states the whole issued capability, and are not inherited. Scopes of passport
+ * an expiry directly after it, are how a client narrows its capability to this one request. They held for the request,
+ * which states the whole issued capability, and are not inherited. An expiry before it is: a holder can append a `body`
+ * caveat to any capability, and would escape the expiry of the one that it was given. Scopes of passport
  * itself can be issued only if the issuer has them. `passport:issue` covers the scopes of other services; a scopes caveat
  * that names any of those limits the issued scopes to them. Pure. Bound: `CAPABILITY_LIMITS`.
  */
@@ -37,7 +38,7 @@ export function inherit({ caveats }: Pick<Issuing, 'caveats'>): Inherited {
     if (caveat.key === 'audience' || caveat.key === 'scopes' || caveat.key === 'body') continue;
     if (caveat.key !== 'expires') {
       if (!handedOn.includes(text)) handedOn.push(text);
-    } else if (parsed[at + 1]?.key !== 'body') expires_ms_max = Math.min(expires_ms_max, caveat.at_ms);
+    } else if (parsed[at - 1]?.key !== 'body') expires_ms_max = Math.min(expires_ms_max, caveat.at_ms);
   }
   return { expires_ms_max, caveats: handedOn };
 }

@@ -111,7 +111,7 @@ export function mintWith(key: Uint8Array, key_id: string, init: MintInit): Minte
     'the ids of the issuers are well-formed',
   );
   const expires_ms = Math.min(sched.wall_ms() + clampTtl_ms(init.ttl_ms), init.expires_ms_max ?? Infinity);
-  const capability_id = Buffer.from(sched.randomBytes(ID_BYTES)).toString('base64url');
+  const capability_id = newId();
   const ids = [capability_id, ...chain];
   const identifier = Buffer.from(`ron${ids.length > 1 ? 2 : 1}.${key_id}.${subject}.${epoch}.${ids.join('.')}`);
   const macaroon = withCaveats(newMacaroon(key, identifier), [
@@ -121,6 +121,11 @@ export function mintWith(key: Uint8Array, key_id: string, init: MintInit): Minte
     ...(init.caveats ?? []),
   ]);
   return { token: encodeToken(macaroon), capability_id, expires_ms };
+}
+
+/** Does not begin with `-`, so that it can be an argument of a command. */
+function newId(): string {
+  return Buffer.from(sched.randomBytes(ID_BYTES)).toString('base64url').replace(/^-/, 'A');
 }
 
 /** The token with more caveats. Works offline, without a key. */

@@ -32,7 +32,8 @@ export function narrowed(token: string, { audience, body }: NarrowInit): string 
   }
   const at_ms = sched.wall_ms() + NARROWED_MS;
   const expiry: CaveatLike[] = at_ms < expires_ms ? [{ key: 'expires', at_ms }] : [];
-  return attenuate(token, [...expiry, ...bodyCaveat(body)]);
+  // The expiry follows the body caveat: passport does not inherit it then, and a holder cannot put an earlier one there.
+  return attenuate(token, [...bodyCaveat(body), ...expiry]);
 }
 
 function bodyCaveat(body: Uint8Array | undefined): CaveatLike[] {

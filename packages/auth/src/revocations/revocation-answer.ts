@@ -1,9 +1,9 @@
 /**
  * The answer of passport to a poll for revocations, authenticated for the service that polls.
  *
- * Contract: the answer is bound to the audience and the nonce of the poll by an HMAC under a key that both sides derive
+ * Contract: the answer is bound to the audience, the nonce and the known version of the poll by an HMAC under a key that both sides derive
  * from the audience's capability key, so only a holder of that key can answer, and no answer counts twice. `openAnswer`
- * rejects with `integrity` unless audience, nonce and MAC are right and the key is valid; it never rejects with the reason
+ * rejects with `integrity` unless audience, nonce, version and MAC are right and the key is valid; it never rejects with the reason
  * of a malformed document before the MAC was verified.
  * Bound: the answer's size is that of one document. Cancellation: by the signal, while a key is fetched.
  */
@@ -28,6 +28,8 @@ export interface RevocationAnswer {
 interface Signed {
   readonly audience: Service;
   readonly nonce: string;
+  /** The version that the poll named; null: none. */
+  readonly after: number | null;
   /** The clock of passport, Unix ms. */
   readonly time_ms: number;
   /** Null: nothing changed since the version that the poll named. */
@@ -38,6 +40,8 @@ interface Signed {
 export interface RevocationPoll {
   readonly audience: Service;
   readonly nonce: string;
+  /** The version that is known; undefined: none. */
+  readonly after: number | undefined;
 }
 
 export interface OpenedAnswer {
@@ -51,21 +55,22 @@ export function newNonce(): string {
 
 export async function signAnswer(
   keys: KeySource,
-  { audience, nonce }: RevocationPoll,
+  { audience, nonce, after }: RevocationPoll,
   document: RevocationDocument | undefined,
   signal: AbortSignal,
 ): Promise<RevocationAnswer> {
   const { key_id, key } = await keys.current(audience, signal);
   // The key may have been retired and zeroed since the source returned it. A zeroed key is public.
   if (!isUsableKey(key)) throw new RonError('not_ready', 'the capability keys are being replaced');
-  const content: Signed = { audience, nonce, time_ms: sched.wall_ms(), document: document ?? null };
+  const time_ms = sched.wall_ms();
+  const content: Signed = { audience, nonce, after: after ?? null, time_ms, document: document ?? null };
   const signed = JSON.stringify(content);
   return { key_id, signed, mac: macOf(key, signed).toString('base64url') };
 }
 
 export async function openAnswer(
   keys: KeySource,
-  { audience, nonce }: RevocationPoll,
+  { audience, nonce, after }: RevocationPoll,
   answer: unknown,
   signal: AbortSignal,
 ): Promise<OpenedAnswer> {
@@ -78,7 +83,8 @@ export async function openAnswer(
   const expected = macOf(key, signed);
   if (given.length !== expected.length || !timingSafeEqual(given, expected)) throw refused('its MAC is wrong');
   const content = JSON.parse(signed) as Signed;
-  if (content.audience !== audience || content.nonce !== nonce) throw refused('it belongs to another poll');
+  const isOurs = content.audience === audience && content.nonce === nonce && content.after === (after ?? null);
+  if (!isOurs) throw refused('it belongs to another poll');
   return {
     time_ms: content.time_ms,
     document: content.document === null ? undefined : requireDocument(content.document),

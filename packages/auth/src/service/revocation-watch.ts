@@ -58,6 +58,8 @@ export class RevocationWatch implements RevocationEpochs {
   #heard_ms: number;
   /** The version of the last answer of passport; undefined: no answer since the start. */
   #passport_version: number | undefined;
+  /** Passport lost revocations: it returned `version` after `after`, with this floor of all. */
+  #rollback: { readonly version: number; readonly after: number; readonly all: number } | undefined;
   /** Why the last authentic answer was not applied. */
   #clock_problem: string | undefined;
   /** Why the last answer was not authentic. */
@@ -104,9 +106,9 @@ export class RevocationWatch implements RevocationEpochs {
     return this.#revocations.size;
   }
 
-  /** Whether passport returned an older version than before. */
+  /** Whether passport returned an older version than before, and has not revoked all since. */
   get isRolledBack(): boolean {
-    return this.#passport_version !== undefined && this.#passport_version < this.#revocations.version;
+    return this.#rollback !== undefined;
   }
 
   /** Answers that were not applied. */
@@ -120,8 +122,9 @@ export class RevocationWatch implements RevocationEpochs {
     if (doubt !== undefined) return doubt;
     if (this.#passport_version === undefined) return 'no answer from passport since the start';
     if (this.age_ms >= QUIET_MS) return `no answer from passport for ${Math.round(this.age_ms / 1000)} s`;
-    if (this.isRolledBack) {
-      return `passport was restored to an earlier state (version ${this.#passport_version} after ${this.version}): revoke all to be safe`;
+    if (this.#rollback !== undefined) {
+      const { version, after } = this.#rollback;
+      return `passport was restored to an earlier state (version ${version} after ${after}): revoke all to be safe`;
     }
     return undefined;
   }
@@ -153,6 +156,11 @@ export class RevocationWatch implements RevocationEpochs {
     this.#heard_ms = sched.now_ms();
     if (document === undefined) return 'nothing';
     const wasRolledBack = this.isRolledBack;
+    // A later version does not contain the revocations that passport lost, unless it revokes all.
+    if (this.#rollback !== undefined && document.all > this.#rollback.all) this.#rollback = undefined;
+    if (document.version < this.version) {
+      this.#rollback ??= { version: document.version, after: this.version, all: document.all };
+    }
     this.#revocations.apply(document);
     this.#passport_version = document.version;
     if (this.isRolledBack && !wasRolledBack) this.#init.onProblem(new RonError('integrity', this.problem!));
@@ -219,9 +227,9 @@ export function askPassport({ url, pin, audience, keys }: AskPassportInit): AskR
   const policy = { tries_max: 1, backoff_ms: () => 0 };
   return async (after, signal) => {
     const calls = new JsonCalls('v1/passport/', { ...passport, deadline_ms: POLL_MS, policy });
-    const poll = { audience, nonce: newNonce() };
-    const query = new URLSearchParams({ ...poll, ...(after !== undefined && { after: String(after) }) });
+    const nonce = newNonce();
+    const query = new URLSearchParams({ audience, nonce, ...(after !== undefined && { after: String(after) }) });
     const answer = await calls.get('revocations', `revocations?${query.toString()}`, signal);
-    return await openAnswer(keys, poll, answer, signal);
+    return await openAnswer(keys, { audience, nonce, after }, answer, signal);
   };
 }

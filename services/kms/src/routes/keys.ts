@@ -99,8 +99,8 @@ export async function setPolicy(
   { keys, auditor, backend }: KeyRoutesInit,
   context: RouteContext<typeof schemas.POLICY>,
 ): Promise<RouteAnswer> {
-  requireAllowedKid(auditor, context, 'policy');
-  const record = await keys.setMinVersion(context.params.kid, context.body.min_version, callerOf(context));
+  const kid = requireWhole(auditor, context, 'policy');
+  const record = await keys.setMinVersion(kid, context.body.min_version, callerOf(context));
   return json(200, keyView(record, headOf(record), backend), NO_STORE);
 }
 
@@ -149,12 +149,10 @@ export async function restoreKey(
 
 const targetOf = (kid: string): 'key' | 'version' => (parseKid(kid).version === undefined ? 'key' : 'version');
 
+type KidContext = Pick<RouteContext, 'actsOn' | 'grant' | 'deadline'> & { readonly params: { readonly kid: string } };
+
 /** The operation acts on all versions, so a kid with a version is refused instead of misunderstood. */
-function requireWhole(
-  auditor: KeyRoutesInit['auditor'],
-  context: RouteContext<typeof schemas.DISABLE>,
-  op: AuditOp,
-): string {
+function requireWhole(auditor: KeyRoutesInit['auditor'], context: KidContext, op: AuditOp): string {
   requireAllowedKid(auditor, context, op);
   const { kid } = context.params;
   if (targetOf(kid) === 'key') return kid;
@@ -162,12 +160,7 @@ function requireWhole(
 }
 
 /** A capability may be limited to one tenant or to some keys: the kid in the path must match. */
-function requireAllowedKid(
-  auditor: KeyRoutesInit['auditor'],
-  context: Pick<RouteContext, 'actsOn' | 'grant' | 'deadline'> & { readonly params: { readonly kid: string } },
-  op: AuditOp,
-  op_id?: string,
-): void {
+function requireAllowedKid(auditor: KeyRoutesInit['auditor'], context: KidContext, op: AuditOp, op_id?: string): void {
   const { kid } = context.params;
   requireAllowed(auditor, context, factsOf(kid), () => [{ op, kid, op_id }]);
 }

@@ -97,3 +97,28 @@ test('the outbox is bounded, and the next delivered entry states the number of d
   assert.deepEqual([appended[0]!.op_id, appended[0]!.missed, appended[1]!.missed], ['r3', 2, undefined]);
   assert.equal(store.outbox.missed, 0);
 });
+
+test('an entry that is sent again is the same entry, even if more were dropped meanwhile', async (t) => {
+  const store = new Store();
+  store.outbox = { entries: [entry(1), entry(2)], missed: 3 };
+  const tried: RevokeEntry[] = [];
+  const append = async (each: unknown): Promise<void> => {
+    tried.push(each as RevokeEntry);
+    if (tried.length > 1) return;
+    store.outbox = { ...store.outbox, missed: store.outbox.missed + 1 };
+    throw new RonError('not_ready', 'kms is down');
+  };
+  const sender = new OutboxSender({ store, append, onProblem: () => undefined });
+  const stop = new AbortController();
+  const running = sender.run(stop.signal).catch(() => undefined);
+  t.after(async () => {
+    stop.abort();
+    await running;
+  });
+  await eventually('all were sent', () => sender.size === 0);
+  assert.deepEqual(tried[1], tried[0]);
+  assert.deepEqual(
+    tried.map(({ missed }) => missed),
+    [3, 3, 1],
+  );
+});

@@ -41,7 +41,7 @@ export async function issue(
   const { token, capability_id, subject, expires_ms } = await issuer.issue(body, grant, deadline.signal);
   const facts = { capability_id, subject, audience, scopes, expires_ms };
   // The token leaves only after its entry is durable.
-  await recordIssue?.({ ...facts, op: 'issue', op_id: capability_id, ...entryBy(grant) }, deadline.signal);
+  await recordIssue?.({ ...facts, op: 'issue', op_id: newOpId(), ...entryBy(grant) }, deadline.signal);
   count.issued(audience);
   log.info({ ...facts, by: grant.capability_id }, 'issued');
   return json(201, { token, capability_id, subject, expires_ms }, NO_STORE);
@@ -80,9 +80,10 @@ export async function readRevocations(
   { newerThan, sign }: PassportRoutesInit,
   { query, deadline }: RouteContext<typeof schemas.REVOCATIONS>,
 ): Promise<RouteAnswer> {
-  const { audience, nonce, after } = query;
-  const document = await newerThan(after === undefined ? undefined : Number(after), deadline.signal);
-  return json(200, await sign({ audience, nonce }, document, deadline.signal), NO_STORE);
+  const { audience, nonce } = query;
+  const after = query.after === undefined ? undefined : Number(query.after);
+  const document = await newerThan(after, deadline.signal);
+  return json(200, await sign({ audience, nonce, after }, document, deadline.signal), NO_STORE);
 }
 
 /** The facts of an issue request are its own caveats: a limited issuer cannot issue beyond its limits. */
