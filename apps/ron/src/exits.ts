@@ -52,6 +52,8 @@ const EXIT_OF_CODE: Partial<Record<ErrorCode, Exit>> = {
   unreachable: 'unavailable',
   draining: 'unavailable',
   not_ready: 'unavailable',
+  audit_integrity: 'unavailable',
+  degraded_audit: 'unavailable',
   unhealthy: 'unavailable',
   unauthorized: 'permission',
   forbidden: 'permission',

@@ -1,12 +1,6 @@
-/**
- * Access to kms for commands.
- *
- * Contract: an answer is believed only if a capability was sent, which happens at the socket of the own node, another named
- * socket or a pinned key only. Kms answers nothing without one, so such an answer is of another process at its address.
- */
+/** Access to kms for commands. */
 import { createReadStream } from 'node:fs';
-import { KmsClient, ObjectHasher, type Fetch, type TransportInit } from '@ron/client';
-import { RonError } from '@ron/kernel/core';
+import { KmsClient, ObjectHasher } from '@ron/client';
 import type { KeyInfo } from '@ron/proto';
 import { CliError, systemCode } from './exits.ts';
 import type { Io } from './io.ts';
@@ -19,21 +13,7 @@ export function withKms<T>(
   signal: AbortSignal,
   work: (client: KmsClient, resolved: ResolvedService) => Promise<T>,
 ): Promise<T> {
-  const open = (init: TransportInit): KmsClient =>
-    new KmsClient(init.authorize === undefined ? { ...init, fetch: disbelieving(init) } : init);
-  return withClient('kms', open, values, io, signal, work);
-}
-
-function disbelieving({ fetch = globalThis.fetch, url, shown_url = String(url) }: TransportInit): Fetch {
-  return async (place, init) => {
-    const answer = await fetch(place, init);
-    if (answer.status >= 400) return answer;
-    await answer.body?.cancel();
-    throw new RonError(
-      'forbidden',
-      `${shown_url} answered without a capability: it is not kms, and its answer is ignored`,
-    );
-  };
+  return withClient('kms', (init) => new KmsClient(init), values, io, signal, work);
 }
 
 /** The BLAKE3 hash of a file, in hex. Kms signs this hash. */

@@ -4,15 +4,15 @@
  * Contract: a capability is sent only to the node that it belongs to. `root.cap` in the node's directory is sent only to a
  * running service of that node; the file in RON_CAPABILITY_FILE to such a service or to RON_URL. A file that is named with
  * --capability-file is sent to the URL of the same command: naming it is the user's consent. The own node is called at its
- * socket, even if its URL was given. Another place must be `unix:PATH`, or `https://` with a pin; a command that would send
+ * socket, even if its URL was given or it is stopped: no TCP port is called that the user did not name. Another place must be `unix:PATH`, or `https://` with a pin; a command that would send
  * a capability anywhere else is refused, because any user of a machine can listen at a free port.
  */
 import { isPrivate, PIN_PATTERN } from '@ron/client/node';
-import { defaultPort, type Service } from '@ron/proto';
+import type { Service } from '@ron/proto';
 import { readCapabilityFile } from './capability-file.ts';
 import type { CONNECTION_OPTIONS, Values } from './command.ts';
 import { CliError } from './exits.ts';
-import { homeOf, runningService } from './home.ts';
+import { homeOf, runningService, socketUrl } from './home.ts';
 import type { Io } from './io.ts';
 import { requireOwnSocket } from './own-directory.ts';
 
@@ -45,8 +45,8 @@ export async function resolveService(
   const given = checkedUrl(values.url) ?? default_url;
   const isOwnNode = own !== undefined && (given === undefined || [own.url, own.socket_url].some(isSamePlace(given)));
   // A directory that another user prepared must not pass for the own node.
-  if (isOwnNode) await requireOwnSocket(home, service);
-  const url = isOwnNode ? own.socket_url : (given ?? `http://127.0.0.1:${defaultPort(service)}`);
+  if (isOwnNode || given === undefined) await requireOwnSocket(home, service);
+  const url = isOwnNode ? own.socket_url : (given ?? socketUrl(home, service));
   const pin = checkedPin(values.pin ?? (io.env['RON_TLS_PIN'] || undefined));
 
   const named = values['capability-file'];

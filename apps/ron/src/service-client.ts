@@ -1,8 +1,13 @@
-/** Clients of services for commands: connects, and adds advice to errors. */
-import { TRANSPORT_DEFAULTS, type TransportInit } from '@ron/client';
+/**
+ * Clients of services for commands: connects, and adds advice to errors.
+ *
+ * Contract: a success of kms or passport is believed only if a capability was sent, which happens at the socket of the own
+ * node, another named socket or a pinned key only. Without one, another process may answer at the address.
+ */
+import { TRANSPORT_DEFAULTS, type Fetch, type TransportInit } from '@ron/client';
 import { reach, reachPrivately, type NodeFetch, type Reach } from '@ron/client/node';
 import { narrowed } from '@ron/auth/narrowed';
-import { isRonError } from '@ron/kernel/core';
+import { isRonError, RonError } from '@ron/kernel/core';
 import type { Service } from '@ron/proto';
 import { CliError } from './exits.ts';
 import type { Io } from './io.ts';
@@ -25,11 +30,28 @@ export async function withClient<C, T>(
   // `ron up` restarts a crashed service within seconds: retry for that long.
   const { policy, resume_policy } = TRANSPORT_DEFAULTS;
   try {
-    const init = { signal, policy: supervised ? resume_policy : policy };
-    return await work(open({ ...init, ...connectionOf(service, resolved) }), resolved);
+    const connection = connectionOf(service, resolved);
+    const init = { signal, policy: supervised ? resume_policy : policy, ...connection };
+    const isBelieved = service === 'storage' || connection.authorize !== undefined;
+    return await work(open(isBelieved ? init : { ...init, fetch: disbelieving(service, init) }), resolved);
   } catch (error) {
     throw explained(error, service, resolved);
   }
+}
+
+function disbelieving(
+  service: Service,
+  { fetch = globalThis.fetch, url, shown_url = String(url) }: TransportInit,
+): Fetch {
+  return async (place, init) => {
+    const answer = await fetch(place, init);
+    if (answer.status >= 400) return answer;
+    await answer.body?.cancel();
+    throw new RonError(
+      'forbidden',
+      `${shown_url} answered without a capability: it is not ${service}, and its answer is ignored`,
+    );
+  };
 }
 
 /** How to connect to a service, and to authorize each request. A sent token is valid for one request only. */

@@ -52,7 +52,7 @@ export interface KeyInfo extends CreatedKey {
   readonly min_version: number;
   /** Older versions do not unwrap and derive. */
   readonly min_version_unwrap: number;
-  /** When `min_version` applies to unwrap and derive, in Unix ms; absent if it already does. */
+  /** When `min_version_unwrap` rises next, in Unix ms; absent if no raise is waiting. */
   readonly effective_ms?: number;
   /** Versions in the waiting period of their deletion. */
   readonly deleting?: readonly { readonly version: string; readonly deletable_ms: number }[];

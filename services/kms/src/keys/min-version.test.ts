@@ -31,6 +31,17 @@ test('a raise applies to signatures at once, and to data after the waiting perio
   assert.equal(effectiveAt_ms(raised, START_MS + WAIT_MS), undefined);
 });
 
+test('the stated date is the one at which the next version becomes unreadable, not that of the last raise', () => {
+  const first = withMinVersion(keyOf(3), 2, START_MS, WAIT_MS);
+  const second = withMinVersion(first, 3, START_MS + WAIT_MS - HOUR_MS, WAIT_MS);
+  const date_ms = effectiveAt_ms(second, START_MS + WAIT_MS - HOUR_MS)!;
+  assert.deepEqual(
+    [date_ms - 1, date_ms].map((now_ms) => minDataVersion(second, now_ms)),
+    [1, 2],
+  );
+  assert.equal(effectiveAt_ms(second, date_ms), START_MS + 2 * WAIT_MS - HOUR_MS);
+});
+
 test('a raise can be undone during its wait, not after it, and leaves no trace', () => {
   const before = keyOf(3, 2);
   const raised = withMinVersion(before, 3, START_MS, WAIT_MS);

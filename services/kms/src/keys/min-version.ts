@@ -19,10 +19,9 @@ export function minDataVersion({ min_version, raising }: KeyRecord, now_ms: numb
   return raising.steps.findLast((step) => step.effective_ms <= now_ms)?.min_version ?? raising.from;
 }
 
-/** When `min_version` applies to unwrap and derive; undefined if it already does. */
+/** When the oldest version that unwraps and derives rises next; undefined if no raise is waiting. */
 export function effectiveAt_ms({ raising }: KeyRecord, now_ms: number): number | undefined {
-  const last = raising?.steps.at(-1);
-  return last === undefined || last.effective_ms <= now_ms ? undefined : last.effective_ms;
+  return raising?.steps.find((step) => step.effective_ms > now_ms)?.effective_ms;
 }
 
 /** The record with another minimum. Throws `conflict` if the value is not allowed now. */

@@ -53,7 +53,7 @@ const KeyView = Type.Object(
     min_version: Type.Integer(),
     min_version_unwrap: Type.Integer({ description: 'The oldest version that unwraps and derives.' }),
     effective_ms: Type.Optional(
-      Type.Integer({ description: 'When min_version applies to unwrap and derive. Absent if it already does.' }),
+      Type.Integer({ description: 'When min_version_unwrap rises next. Absent if no raise is waiting.' }),
     ),
     deleting: Type.Optional(Type.Array(Type.Object({ version: Type.String(), deletable_ms: Type.Integer() }, strict))),
   },
