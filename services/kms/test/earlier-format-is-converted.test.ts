@@ -2,11 +2,14 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { cp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { appendFile, cp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { tempDir } from '@ron/testkit';
-import { isRonError } from '@ron/kernel';
+import { isRonError, NEVER } from '@ron/kernel';
+import { realFileSystem } from '@ron/log';
+import { upgradeIfOld } from '../src/vault/upgrade/upgrade.ts';
+import { openVaultStore } from '../src/vault/vault.ts';
 import { B3, KEK, path, startService, type TestKms } from './support.ts';
 
 /** Made by the last version that wrote these files, with the key `KEK`. */
@@ -143,6 +146,27 @@ test('files of the earlier format beside a store that was not made from them sta
   await cp(join(FIXTURE, 'anchor'), join(dir, 'anchor'));
   await (await startService({ dir }))[Symbol.asyncDispose]();
   assert.ok((await readdir(dir)).includes('anchor'));
+});
+
+test('files that the earlier version used again after a conversion that was killed are not removed', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  await earlier(dir);
+  const unlock = { kek: Buffer.from(KEK, 'hex') };
+  const open = (at: string) => openVaultStore(at, unlock, NEVER);
+  const onStep = (step: string): void => {
+    if (step === 'renamed') throw new Error('killed');
+  };
+  const init = { dir, fs: realFileSystem, unlock, open, warn: () => undefined, signal: NEVER };
+  await assert.rejects(upgradeIfOld({ ...init, onStep }), /killed/);
+  // The earlier version writes its anchor at each start. Any change stands for that here.
+  await appendFile(join(dir, 'anchor'), 'x');
+  const before = await sha(dir);
+  await assert.rejects(startService({ dir }), (error) => isRonError(error, 'integrity'));
+  const after = await sha(dir);
+  for (const name of Object.keys(before).filter((each) => !each.startsWith('/vault'))) {
+    assert.equal(after[name], before[name], name);
+  }
 });
 
 const CHILD = `
