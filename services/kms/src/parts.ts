@@ -58,7 +58,7 @@ export async function openParts(context: KmsContext) {
     registry,
     ledger,
     freshness,
-    log: () => vault.log,
+    log: vault.log,
     space: audit.space,
     covered: audit.covered,
     witnesses: audit.witnesses,

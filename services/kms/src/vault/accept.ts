@@ -138,7 +138,7 @@ export function accepterOf(
   place: LogPlace,
   anchors: AnchorDocument,
   signersFor: SignersFor,
-  log: () => TransparencyLog | undefined,
+  log: TransparencyLog | undefined,
 ): Accepter {
   const accepted = (): Pick<AuditStatus, 'next_origin'> => {
     const anchor = anchors.value!;
@@ -147,7 +147,7 @@ export function accepterOf(
   return {
     async logState(signal) {
       const { checkpoint: known } = anchors.value!;
-      const current = log()?.checkpoint;
+      const current = log?.checkpoint;
       const { head: found } =
         current === undefined ? await findLog(place, anchors.value!, signersFor, signal) : { head: headOf(current) };
       return { ...(known && { known }), ...(found && { found }), ...accepted() };

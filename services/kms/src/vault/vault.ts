@@ -7,8 +7,8 @@
  *
  * Contract: every start detects that the store or the log was rolled back, or that one of them is missing. Then the vault
  * opens if the store does, `problem` states why nothing may be signed, and nothing is written to the log, so that the
- * evidence is preserved, until the operator accepts it (vault/accept.ts). The state after a crash is not a problem. One process at a time may open it. Files of the earlier
- * format are converted first (vault/upgrade/).
+ * evidence is preserved, until the operator accepts it (vault/accept.ts). The state after a crash is not a problem. One
+ * process at a time may open it. Files of the earlier format are converted first (vault/upgrade/).
  */
 import { join } from 'node:path';
 import { FileBackend, MemoryBackend, type Backend, type Unlock } from '@ron/custody';
@@ -146,9 +146,9 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
       return problem;
     },
     interrupted_ms: log !== undefined && log.size > 0 && anchor.is_closed !== true ? anchor.time_ms : undefined,
-    ...recorderOf(anchors, () => log),
+    ...recorderOf(anchors, log),
     freeze: (why) => (problem ??= why),
-    ...accepterOf(place, anchors, signersFor, () => log),
+    ...accepterOf(place, anchors, signersFor, log),
     close,
     [Symbol.asyncDispose]: close,
   };
@@ -209,10 +209,10 @@ async function newAnchor(custody: Backend, origin: string | undefined, signal: A
 /** Records checkpoints and shutdowns in the store. Not used while the vault is not sound. */
 function recorderOf(
   anchors: Document<Anchor>,
-  log: () => TransparencyLog | undefined,
+  log: TransparencyLog | undefined,
 ): Pick<Vault, 'recorder' | 'begin' | 'end'> {
   /** The size that is known to be published, even if a crash comes now. */
-  const published = (): number => log()?.checkpoint?.size ?? 0;
+  const published = (): number => log?.checkpoint?.size ?? 0;
   return {
     recorder: {
       async beforePublish(checkpoint, until) {
