@@ -154,7 +154,7 @@ export class Auditor {
 
   /**
    * Records an operation without side effects. Only a strict log makes the caller wait, and only for its own entry. While
-   * the log is damaged they go on without an entry: the log that follows it begins with an `interrupted` entry for that time.
+   * the log is damaged, such operations are only counted, and the counts are lost with the process.
    */
   recordRead(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
     const { trail, mode, isUnsound } = this.#init;
