@@ -33,7 +33,7 @@ export async function withClient<C, T>(
 }
 
 /** How to connect to a service, and to authorize each request. A sent token is valid for one request only. */
-export function connectionOf(
+function connectionOf(
   service: Service,
   { url, pin, capability }: ResolvedService,
 ): Reach & Pick<TransportInit, 'authorize'> {

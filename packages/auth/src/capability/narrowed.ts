@@ -3,9 +3,9 @@
  *
  *     authorize: ({ body }) => narrowed(token, { audience: 'kms', body })
  *
- * Contract: `narrowed` adds a time limit of `NARROWED_MS` (`sent`) and the hash of the body. A request without a body gets a token that
- * allows none; a streamed body is not restricted. The limit is checked when the headers arrive, so it does not limit the
- * time of a transfer. A token for another audience is refused before it is sent. Works offline, without a key.
+ * Contract: `narrowed` adds a time limit of `NARROWED_MS` (`sent`) and the hash of the body. A request without a body gets
+ * a token that allows none; a streamed body is not restricted. The limit is checked when the headers arrive, so it does not
+ * limit the time of a transfer. A token for another audience is refused before it is sent. Works offline, without a key.
  * Bound: the limits of a capability; a token without room for two more caveats is refused.
  */
 import { RonError, sched } from '@ron/kernel';

@@ -1,8 +1,8 @@
 /**
  * Records operations with the audience root in the audit log.
  *
- * Contract: each operation leaves one entry, or is counted in a summary or a gap if the log cannot take it. Operations that kms makes
- * before its log is open are held and recorded when `open` is called. Bound: `EARLY_MAX` held operations.
+ * Contract: each operation leaves one entry, or is counted in a summary or a gap if the log cannot take it. Operations that
+ * kms makes before its log is open are held and recorded when `open` is called. Bound: `EARLY_MAX` held operations.
  */
 import { AUDIENCE_ROOT, AUDIENCE_TENANT, serviceSubject } from '@ron/auth';
 import { assert } from '@ron/kernel';

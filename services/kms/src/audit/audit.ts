@@ -34,7 +34,7 @@ export interface AuditEventOut {
 export type { Caller } from './auditor.ts';
 
 export interface AcceptRequest {
-  /** Of the problem that the operator looked at. */
+  /** Of the problem that was shown to the operator. */
   readonly problem_sha256: string;
   readonly reason: string;
 }

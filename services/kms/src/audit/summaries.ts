@@ -1,9 +1,9 @@
 /**
  * Counts verifications and refusals that get no entry of their own, so that a flood of them cannot fill the log.
  *
- * Contract: up to `rate` operations per second and holder, a tenant or a capability, have an entry each (`takeTurn`). The others are counted here by
- * capability and tenant until the trail writes one entry for each counter: no operation is unaccounted. A batch that could
- * not be written is put back with `restore`.
+ * Contract: up to `rate` operations per second and holder, a tenant or a capability, have an entry each (`takeTurn`). The
+ * others are counted here by capability and tenant until the trail writes one entry for each counter: no operation is
+ * unaccounted. A batch that could not be written is put back with `restore`.
  * Bound: `COUNTERS_MAX` counters with `KIDS_MAX` kids and `RESULTS_MAX` results, and `HOLDERS_MAX` holders with a rate.
  * Overflow: further capabilities of a tenant share one counter, further tenants share another, and further holders get no
  * entries of their own.

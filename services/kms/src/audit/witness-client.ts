@@ -1,10 +1,10 @@
 /**
  * Submits each checkpoint to a witness, which detects a rollback of all local state.
  *
- * Contract: if the witness has seen a later or different log, `onRolledBack` is called once, and nothing more is submitted. A witness that does not
- * respond says nothing about the log: the submission is retried, and `problem` states the reason at once. `lag_ms` is the
- * time for which a checkpoint has been waiting for its cosignature, by the monotonic clock and since the start of the
- * process at most. Without a witness it does nothing.
+ * Contract: if the witness has seen a later or different log, `onRolledBack` is called once, and nothing more is submitted.
+ * A witness that does not respond says nothing about the log: the submission is retried, and `problem` states the reason at
+ * once. `lag_ms` is the time for which a checkpoint has been waiting for its cosignature, by the monotonic clock and since
+ * the start of the process at most. Without a witness it does nothing.
  * Bound: one request at a time. Cancellation: by the signal.
  */
 import { isRonError, sched, sleep, type Watch } from '@ron/kernel';
