@@ -55,7 +55,7 @@ function disbelieving(
 }
 
 /** How to connect to a service, and to authorize each request. A sent token is valid for one request only. */
-export function connectionOf(
+function connectionOf(
   service: Service,
   { url, pin, capability }: ResolvedService,
 ): Reach & Pick<TransportInit, 'authorize'> {

@@ -7,6 +7,7 @@ import { describe, test } from 'node:test';
 import { kekFromText, SealedFile, serviceKek } from '@ron/custody/sealed';
 import { leaks } from '@ron/auth/testing';
 import { NEVER } from '@ron/kernel';
+import { eventually } from '@ron/testkit';
 import { ron, temporaryDir, up, type Ended, type Up } from './support.ts';
 
 const KEK = '5ec4e7'.padEnd(64, '0123456789abcdef');
@@ -85,7 +86,7 @@ describe('another process of the same user', NEEDS_ROOT, () => {
     execFileSync('prlimit', ['--pid', String(process.pid), '--core=unlimited']);
     const node = await up(t, join(dir, 'node'), [], { env, cwd: home, uid: NOBODY });
     for (const [name, pid] of Object.entries({ ...node.pids, up: node.process.child.pid! })) {
-      await until(() => stat(`/proc/${pid}/mem`).then(({ uid }) => uid === 0), `${name} is protected`);
+      await eventually(`${name} is protected`, () => stat(`/proc/${pid}/mem`).then(({ uid }) => uid === 0));
       for (const file of ['environ', 'mem', 'maps']) {
         const { status, stderr } = spawnSync('cat', [`/proc/${pid}/${file}`], { uid: NOBODY, encoding: 'utf8' });
         assert.notEqual(status, 0, `${file} of ${name}`);
@@ -118,14 +119,6 @@ function isGone(pid: number): boolean {
     return false;
   } catch {
     return true;
-  }
-}
-
-async function until(isTrue: () => Promise<boolean>, what: string): Promise<void> {
-  const ends = performance.now() + 10_000;
-  while (!(await isTrue())) {
-    assert.ok(performance.now() < ends, `timed out: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
 

@@ -23,6 +23,7 @@ export function refusalOf(caveat: Caveat, request: AccessRequest, at: CheckPoint
     case 'audience':
       return caveat.service === at.audience ? undefined : wrongAudience(caveat.service, at.audience);
     case 'expires':
+    case 'sent':
       return at.wall_ms < caveat.at_ms ? undefined : expired(at.wall_ms - caveat.at_ms);
     case 'scopes':
       return caveat.scopes.includes(request.scope) ? undefined : lacksScope(request.scope, at.scopes);

@@ -29,6 +29,11 @@ export async function openParts(context: KmsContext) {
   const audience = new AudienceKeys<Caller>({
     store: openRootStore(vault.store),
     backend,
+    begin: async (signal) => {
+      // Not even a full disk stops these operations.
+      if (vault.problem !== undefined)
+        await vault.begin(signal).catch((err: unknown) => log.error({ err }, 'failed to write the anchor'));
+    },
     record: (event) => rootEntries.record(event),
   });
   await openAuthFor(context, vault, audience.deriver);
@@ -58,7 +63,7 @@ export async function openParts(context: KmsContext) {
     registry,
     ledger,
     freshness,
-    log: () => vault.log,
+    log: vault.log,
     space: audit.space,
     covered: audit.covered,
     witnesses: audit.witnesses,

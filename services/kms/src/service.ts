@@ -17,8 +17,7 @@ import { eventLevel, type KmsEvent } from './events.ts';
 import { openParts } from './parts.ts';
 import { rollbackFacts } from './rollback.ts';
 import { routes } from './routes.ts';
-import { notSound } from './vault/vault.ts';
-import type { VaultStore } from './vault/vault.ts';
+import { notSound, type VaultStore } from './vault/vault.ts';
 
 /** For the last entries, before the last checkpoint. */
 const APPEND_MS = 1000;

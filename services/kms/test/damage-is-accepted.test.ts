@@ -284,3 +284,22 @@ test('killed before any disk call of the accepting start: the next start has acc
   }
   assert.equal(roots.size, 1, 'every start writes the same first entry');
 });
+
+test('operations while the log was damaged leave a trace in the newest log, once it is restored', async () => {
+  await using temp = await tempDir();
+  const at = await site(temp.path);
+  const newest = join(temp.path, 'newest');
+  await cp(join(at.dir, 'audit'), newest, { recursive: true });
+  await restore(at, 'audit');
+  await session(at.dir, async (kms) => {
+    assert.equal((await kms.post('/audience/rotate', { version: 1 })).status, 200);
+  });
+  await rm(join(at.dir, 'audit'), { recursive: true });
+  await cp(newest, join(at.dir, 'audit'), { recursive: true });
+  const interruptions = async (kms: TestKms): Promise<number> => {
+    assert.equal((await sign(kms, at.kid)).status, 200);
+    return (await entriesOf(kms)).filter(({ op }) => op === 'interrupted').length;
+  };
+  assert.equal(await session(at.dir, interruptions), 1);
+  assert.equal(await session(at.dir, interruptions), 1, 'once');
+});

@@ -20,6 +20,7 @@ const sha256 = (text: string): string => `sha256:${hash('sha256', text, 'hex')}`
 /** Few values of each kind, so that caveats and requests often match. */
 const caveat = fc.oneof(
   fc.integer({ min: 1, max: 9 }).map((seconds) => `expires < ${START_MS + seconds * 1000}`),
+  fc.integer({ min: 1, max: 9 }).map((seconds) => `sent < ${START_MS + seconds * 1000}`),
   fc.constantFrom('b3:', 'b3:0', 'b3:00', 'b3:1').map((prefix) => `address ^= ${prefix}`),
   fc.constantFrom('a', 'a/', 'a/b', 'b').map((prefix) => `name ^= ${prefix}`),
   fc.constantFrom('x', 'x/', 'y').map((prefix) => `label ^= ${prefix}`),
@@ -147,16 +148,12 @@ test('an issued capability never exceeds its issuer, for any issuer, issue reque
 function attenuateAs(token: string, scope: string): { texts: string[]; scope: string; expires_ms: number } {
   const { texts } = inspectToken(token);
   const expires_ms = expiryOf(token);
-  return { texts: texts.filter((text) => !/^(audience|scopes|expires|body) /.test(text)), scope, expires_ms };
+  return { texts: texts.filter((text) => !/^(audience|scopes|expires|sent|body) /.test(text)), scope, expires_ms };
 }
 
-/** Without the expiries that narrow the capability to one request. */
+/** Without the limits of one request. */
 function expiryOf(token: string): number {
-  const found = inspectToken(token).caveats;
-  const expiries = found.flatMap((each, at) =>
-    each.key === 'expires' && found[at - 1]?.key !== 'body' ? [each.at_ms] : [],
-  );
-  return Math.min(...expiries);
+  return Math.min(...inspectToken(token).caveats.flatMap((each) => (each.key === 'expires' ? [each.at_ms] : [])));
 }
 
 /** The issuing capability as if it were for the service in question. */
@@ -229,4 +226,17 @@ test('a holder does not escape the expiry of its capability by appending a body 
   for (const token of [given, bound, sent, sentTwice]) {
     assert.equal(inherit({ caveats: inspectToken(token).texts }).expires_ms_max, until_ms);
   }
+});
+
+test('a holder that adds caveats after an expiry cannot issue beyond it', async () => {
+  await using keys = new MemoryKeySource();
+  const claim = { audience: 'passport', scopes: scopesOf('passport'), ttl_ms: 86_400_000 } as const;
+  const expires_ms = Date.now() + 10_000;
+  const delegated = attenuate((await mint(keys, claim, NEVER)).token, [`expires < ${expires_ms}`]);
+  // `narrowed` adds only the body to a capability that expires within seconds.
+  for (const token of [
+    attenuate(delegated, [`body = ${sha256('x')}`]),
+    narrowed(delegated, { audience: 'passport', body: Buffer.from('x') }),
+  ])
+    assert.equal(inherit({ caveats: inspectToken(token).texts }).expires_ms_max, expires_ms);
 });

@@ -2,12 +2,11 @@
  * The restrictions that an issued capability inherits from the capability that issues it.
  *
  * Contract: the issued capability permits nothing that its issuer would not have permitted: it does not expire later and
- * carries every other caveat of its issuer, about names, tenants, bytes, rates and networks. Exception: a `body` caveat, and
- * an expiry directly after it, are how a client narrows its capability to this one request. They held for the request,
- * which states the whole issued capability, and are not inherited. An expiry before it is: a holder can append a `body`
- * caveat to any capability, and would escape the expiry of the one that it was given. Scopes of passport
- * itself can be issued only if the issuer has them. `passport:issue` covers the scopes of other services; a scopes caveat
- * that names any of those limits the issued scopes to them. Pure. Bound: `CAPABILITY_LIMITS`.
+ * carries every other caveat of its issuer, about names, tenants, bytes, rates and networks. Exception: `sent` and `body`
+ * narrow a capability to this one request. They held for the request, which states the whole issued capability, and are not
+ * inherited. An `expires` caveat always is: the holder of a capability can add caveats after it, so its place proves nothing.
+ * Scopes of passport itself can be issued only if the issuer has them. `passport:issue` covers the scopes of other services; a
+ * scopes caveat that names any of those limits the issued scopes to them. Pure. Bound: `CAPABILITY_LIMITS`.
  */
 import { parseCaveat, type Caveat } from '@ron/auth';
 import { RonError } from '@ron/kernel';
@@ -29,16 +28,17 @@ export interface Inherited {
   readonly caveats: readonly string[];
 }
 
+/** The request states the audience and the scopes of the issued capability. */
+const NOT_INHERITED: ReadonlySet<Caveat['key']> = new Set(['audience', 'scopes', 'sent', 'body']);
+
 export function inherit({ caveats }: Pick<Issuing, 'caveats'>): Inherited {
   let expires_ms_max = Number.MAX_SAFE_INTEGER;
   const handedOn: string[] = [];
-  const parsed = caveats.map(caveatOf);
-  for (const [at, caveat] of parsed.entries()) {
-    const text = caveats[at]!;
-    if (caveat.key === 'audience' || caveat.key === 'scopes' || caveat.key === 'body') continue;
-    if (caveat.key !== 'expires') {
-      if (!handedOn.includes(text)) handedOn.push(text);
-    } else if (parsed[at - 1]?.key !== 'body') expires_ms_max = Math.min(expires_ms_max, caveat.at_ms);
+  for (const text of caveats) {
+    const caveat = caveatOf(text);
+    if (NOT_INHERITED.has(caveat.key)) continue;
+    if (caveat.key === 'expires') expires_ms_max = Math.min(expires_ms_max, caveat.at_ms);
+    else if (!handedOn.includes(text)) handedOn.push(text);
   }
   return { expires_ms_max, caveats: handedOn };
 }

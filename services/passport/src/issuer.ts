@@ -2,8 +2,9 @@
  * Issues and verifies capabilities according to the policy.
  *
  * Contract: an issued capability is never wider than the one that issues it (inheritance.ts). Its lifetime is clamped to
- * `ttl_max`. It carries the ids of all its issuers and is revoked with each of them. Scopes that allow issuing are not issued, nor are capabilities for the subjects that the node reserves. Every
- * subject can be revoked by name; without a name it gets a unique one. `verify` returns the verdict of the target service.
+ * `ttl_max`. It carries the ids of all its issuers and is revoked with each of them. Scopes that allow issuing are not
+ * issued, nor are capabilities for the subjects that the node reserves. Every subject can be revoked by name; without a
+ * name it gets a unique one. `verify` returns the verdict of the target service.
  * Bound: `CAPABILITY_LIMITS`. Cancellation: by the signal, while a key is fetched from kms.
  */
 import { Checker, inspectToken, isNodeSubject, mint, type KeySource, type Minted } from '@ron/auth';

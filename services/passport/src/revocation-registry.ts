@@ -8,8 +8,8 @@
  *   If the stored document is older than one that was stored before, it was rolled back, and later revocations are unknown.
  * Then only capabilities of the node itself are valid, no document is published, and only `all` can be revoked, which
  * resolves the problem.
- * Bound: `SUBJECTS_MAX` subjects, `IDS_MAX` ids; those whose capabilities have all expired are removed. Overflow: `storage_full`, then
- * revoke all. Cancellation: a revocation whose signal aborts before its write begins is not made.
+ * Bound: `SUBJECTS_MAX` subjects, `IDS_MAX` ids; those whose capabilities have all expired are removed. Overflow:
+ * `storage_full`, then revoke all. Cancellation: a revocation whose signal aborts before its write begins is not made.
  */
 import {
   CLOCK_SKEW_MS,

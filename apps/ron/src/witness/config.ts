@@ -1,5 +1,5 @@
 /** The configuration of a witness: the keys of the listener, of the process and its own. */
-import { defineConfig, key, type ConfigOf } from '@ron/config';
+import { defineConfig, key } from '@ron/config';
 import { checkIngressKeys, INGRESS_KEYS, parseBind } from '@ron/ingress';
 import { PROCESS_KEYS } from '@ron/service';
 
@@ -36,5 +36,3 @@ function isLocal(bind: string): boolean {
     return true;
   }
 }
-
-export type WitnessConfig = ConfigOf<typeof schema>;

@@ -207,7 +207,7 @@ function boundsOf(
   const ceilings: number[] = [];
   for (const caveat of caveats) {
     if (caveat.key === 'scopes') scopes = scopes?.filter((scope) => caveat.scopes.includes(scope)) ?? caveat.scopes;
-    if (caveat.key === 'expires') expires_ms = Math.min(expires_ms, caveat.at_ms);
+    if (caveat.key === 'expires' || caveat.key === 'sent') expires_ms = Math.min(expires_ms, caveat.at_ms);
     if (caveat.key === 'bytes') ceilings.push(caveat.body_bytes_max);
   }
   const body_bytes_max = ceilings.length === 0 ? undefined : Math.min(...ceilings);

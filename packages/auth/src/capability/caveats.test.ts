@@ -28,6 +28,7 @@ test('a parsed caveat has one spelling, and no text throws', () => {
     'audience',
     'scopes',
     'expires',
+    'sent',
     'address',
     'name',
     'tenant',
@@ -64,6 +65,7 @@ test('the examples of the grammar are read', () => {
     scopes: ['storage:get', 'storage:put'],
   });
   assert.deepEqual(read('expires < 1767225600000'), { key: 'expires', at_ms: 1767225600000 });
+  assert.deepEqual(read('sent < 1767225600000'), { key: 'sent', at_ms: 1767225600000 });
   assert.deepEqual(read('address ^= b3:00ff'), { key: 'address', prefix: 'b3:00ff' });
   assert.deepEqual(read('name ^= holiday photos/'), { key: 'name', prefix: 'holiday photos/' });
   assert.deepEqual(read('label ^= ron/audience/'), { key: 'label', prefix: 'ron/audience/' });
@@ -94,6 +96,7 @@ test('text outside the grammar is refused, and the reason states the expected fo
   const malformed = {
     audience: ['= nowhere', ' = storage', '== storage', '= storage ', ''],
     scopes: ['in ', 'in a:b,', 'in a:b,a:b', 'in a:*', 'in A:b', 'in a:b, c:d', '= a:b', 'in'],
+    sent: ['< 01', '<= 1'],
     expires: ['< 01', '< -1', '< 1e9', '< 9007199254740992', '< 1.5', '<= 1', '< '],
     address: ['^= b4:', '^= ', '^= b3:AB', `^= b3:${HEX}0`, '= b3:00'],
     name: ['^= ', '^=  a', '^= a ', '^= a\nb', '^= a\u202eb', '^= a\ud800', `^= ${'n'.repeat(513)}`],

@@ -8,6 +8,7 @@
  *   audience = storage              this service, no other
  *   scopes in storage:get,storage:put
  *   expires < 1767225600000         Unix milliseconds
+ *   sent < 1767225600000            the same for one request: a client adds it when it sends the token
  *   address ^= b3:00ff              also name ^= and label ^=: the text begins with this
  *   tenant = acme
  *   bytes <= 1048576                of one request's body, decoded
@@ -50,7 +51,7 @@ export interface BodyCaveat {
 export type Caveat =
   | { readonly key: 'audience'; readonly service: Service }
   | { readonly key: 'scopes'; readonly scopes: readonly string[] }
-  | { readonly key: 'expires'; readonly at_ms: number }
+  | { readonly key: 'expires' | 'sent'; readonly at_ms: number }
   | FactCaveat
   | { readonly key: 'bytes'; readonly body_bytes_max: number }
   | RateCaveat
@@ -69,6 +70,7 @@ const GRAMMAR: Readonly<Record<CaveatKey, readonly [op: string, value: string, p
   audience: ['=', 'a service', (value) => (isService(value) ? { key: 'audience', service: value } : undefined)],
   scopes: ['in', 'scopes like storage:get, separated by commas', parseScopes],
   expires: ['<', 'Unix milliseconds', (value) => mapDefined(parseCount(value), (at_ms) => ({ key: 'expires', at_ms }))],
+  sent: ['<', 'Unix milliseconds', (value) => mapDefined(parseCount(value), (at_ms) => ({ key: 'sent', at_ms }))],
   address: ['^=', '"b3:" and up to 64 lower-case hex digits', parseAddressPrefix],
   name: ['^=', 'the beginning of a name', (value) => (isPlainText(value) ? { key: 'name', prefix: value } : undefined)],
   label: [
@@ -108,6 +110,7 @@ function formatValue(caveat: Caveat): string {
     case 'scopes':
       return caveat.scopes.join(',');
     case 'expires':
+    case 'sent':
       return String(caveat.at_ms);
     case 'address':
     case 'name':

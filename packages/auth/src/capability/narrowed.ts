@@ -3,9 +3,9 @@
  *
  *     authorize: ({ body }) => narrowed(token, { audience: 'kms', body })
  *
- * Contract: `narrowed` adds an expiry of `NARROWED_MS` and the hash of the body. A request without a body gets a token that
- * allows none; a streamed body is not restricted. The expiry is checked when the headers arrive, so it does not limit the
- * time of a transfer. A token for another audience is refused before it is sent. Works offline, without a key.
+ * Contract: `narrowed` adds a time limit of `NARROWED_MS` (`sent`) and the hash of the body. A request without a body gets
+ * a token that allows none; a streamed body is not restricted. The limit is checked when the headers arrive, so it does not
+ * limit the time of a transfer. A token for another audience is refused before it is sent. Works offline, without a key.
  * Bound: the limits of a capability; a token without room for two more caveats is refused.
  */
 import { RonError, sched } from '@ron/kernel';
@@ -31,9 +31,8 @@ export function narrowed(token: string, { audience, body }: NarrowInit): string 
     });
   }
   const at_ms = sched.wall_ms() + NARROWED_MS;
-  const expiry: CaveatLike[] = at_ms < expires_ms ? [{ key: 'expires', at_ms }] : [];
-  // The expiry follows the body caveat: passport does not inherit it then, and a holder cannot put an earlier one there.
-  return attenuate(token, [...bodyCaveat(body), ...expiry]);
+  const limit: CaveatLike[] = at_ms < expires_ms ? [{ key: 'sent', at_ms }] : [];
+  return attenuate(token, [...limit, ...bodyCaveat(body)]);
 }
 
 function bodyCaveat(body: Uint8Array | undefined): CaveatLike[] {

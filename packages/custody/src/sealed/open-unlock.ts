@@ -1,8 +1,8 @@
 /**
  * Reads the secret that opens the sealed files of a directory: a key from a file or the environment, or a passphrase.
  *
- * Contract: a secret file is read by `readSecretFile`, which refuses one that other users can access. A generated key is stored beside the files that it seals,
- * which protects copies of single files only; a warning says so.
+ * Contract: a secret file is read by `readSecretFile`, which refuses one that other users can access. A generated key is
+ * stored beside the files that it seals, which protects copies of single files only; a warning says so.
  */
 import { join } from 'node:path';
 import { RonError, sched } from '@ron/kernel';

@@ -18,7 +18,7 @@ const BATCH_BYTES_MAX = 256 * 1024;
 /** The assumed size of an edit. */
 const EDIT_BYTES = 4096;
 export const KEY_CHARS_MAX = 512;
-export const VALUE_BYTES_MAX = 2 * 1024 * 1024;
+const VALUE_BYTES_MAX = 2 * 1024 * 1024;
 
 export interface Reader {
   /** The returned bytes belong to the caller. */

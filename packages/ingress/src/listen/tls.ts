@@ -2,7 +2,8 @@
  * Reads and checks certificates, and reloads them without a restart.
  *
  * Contract: the key is a secret file: one that other users can access is refused. A certificate and key that do not match
- * are refused before they are used. A failed reload keeps the old pair and reports the reason. Node's TLS modules are loaded only if TLS is on: they would be a sixth of the import time.
+ * are refused before they are used. A failed reload keeps the old pair and reports the reason. Node's TLS modules are
+ * loaded only if TLS is on: they would be a sixth of the import time.
  */
 import { readFile } from 'node:fs/promises';
 import type { Server as HttpServer, ServerOptions } from 'node:http';

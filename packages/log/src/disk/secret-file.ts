@@ -17,7 +17,7 @@ import { dirname, isAbsolute } from 'node:path';
 import { RonError, sched } from '@ron/kernel/core';
 
 /** Large enough for a key, a passphrase or a set of capabilities. */
-export const SECRET_BYTES_MAX = 64 * 1024;
+const SECRET_BYTES_MAX = 64 * 1024;
 const LINKS_MAX = 8;
 const OTHERS = 0o077;
 const OTHERS_WRITE = 0o022;

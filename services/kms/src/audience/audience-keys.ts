@@ -31,6 +31,8 @@ export interface RootEvent<C> {
 export interface AudienceKeysInit<C> {
   readonly store: AudienceRootStore;
   readonly backend: Pick<Backend, 'create' | 'derive' | 'destroy'>;
+  /** Called before each operation of a caller. */
+  readonly begin: (signal: AbortSignal) => Promise<void>;
   readonly record: (event: RootEvent<C>) => void;
 }
 
@@ -79,6 +81,7 @@ export class AudienceKeys<C> {
       throw new RonError('conflict', `version ${found.version} of the audience root is retired`);
     }
     const label = audienceLabel(audience, found.version);
+    if (caller !== undefined) await this.#init.begin(signal);
     const secret = await this.#init.backend.derive(handle, label, SECRET_BYTES, signal);
     this.#init.record({ op: 'derive', version: found.version, label, caller });
     return { version: found.version, version_min: root.min_version, secret };
@@ -90,6 +93,7 @@ export class AudienceKeys<C> {
    */
   async rotate(version: number, caller: C | undefined, signal: AbortSignal): Promise<RootState> {
     await this.#root(signal);
+    await this.#init.begin(signal);
     await this.#changes.run(signal, async () => {
       const current = this.#init.store.value!.versions.length;
       if (current === version + 1) return;
@@ -102,6 +106,7 @@ export class AudienceKeys<C> {
   /** Makes all versions below `min_version` invalid, permanently. */
   async retire(min_version: number, caller: C | undefined, signal: AbortSignal): Promise<RootState> {
     await this.#root(signal);
+    await this.#init.begin(signal);
     await this.#changes.run(signal, async () => {
       const root = this.#init.store.value!;
       const current = root.versions.at(-1)!.version;

@@ -1,8 +1,8 @@
 /**
  * Records operations with the audience root in the audit log.
  *
- * Contract: each operation leaves one entry, or is counted in a gap if the log cannot take it. Operations that kms makes
- * before its log is open are held and recorded when `open` is called. Bound: `EARLY_MAX` held operations.
+ * Contract: each operation leaves one entry, or is counted in a summary or a gap if the log cannot take it. Operations that
+ * kms makes before its log is open are held and recorded when `open` is called. Bound: `EARLY_MAX` held operations.
  */
 import { AUDIENCE_ROOT, AUDIENCE_TENANT, serviceSubject } from '@ron/auth';
 import { assert } from '@ron/kernel';
@@ -31,7 +31,7 @@ export class RootEntries {
 
   #note(auditor: Auditor, { op, version, label, caller }: RootEvent<Caller>): void {
     const kid = formatKid(AUDIENCE_ROOT, version);
-    // The label is public, and its hash tells which audience was derived.
+    // The label is public, and its hash identifies the audience.
     const input = label === undefined ? {} : inputOf({ message: Buffer.from(label) });
     auditor.noteSuccess(
       caller ?? KMS,

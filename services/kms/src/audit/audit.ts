@@ -34,7 +34,7 @@ export interface AuditEventOut {
 export type { Caller } from './auditor.ts';
 
 export interface AcceptRequest {
-  /** Of the problem that the operator looked at. */
+  /** Of the problem that was shown to the operator. */
   readonly problem_sha256: string;
   readonly reason: string;
 }
@@ -81,7 +81,7 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
   const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
   const covered = runtime.watch('checkpoint', vault.log?.checkpoint?.size ?? 0);
   const { reserve: reserve_bytes, bytes_max } = config.value.audit;
-  const space = new LogSpace({ log: () => vault.log, reserve_bytes, bytes_max });
+  const space = new LogSpace({ log: vault.log, reserve_bytes, bytes_max });
   const auditLog = guarded(vault, space, () => rollback.problem);
   const summaries = new Summaries(() => config.value.audit.verify_rate);
   const trail = new AuditTrail({
@@ -118,7 +118,7 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     },
   });
   const witness = witnessOf(config.value, egress);
-  const witnesses = new WitnessClient({ witness, log: () => vault.log, covered, onRolledBack: rollback.report });
+  const witnesses = new WitnessClient({ witness, log: vault.log, covered, onRolledBack: rollback.report });
   return {
     auditor: new Auditor({
       trail,
@@ -132,7 +132,7 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     checkpointer,
     witnesses,
     space,
-    pruner: new Pruner({ log: () => vault.log, trail, checkpointer, space, cosigned: () => witnesses.cosigned }),
+    pruner: new Pruner({ log: vault.log, trail, checkpointer, space, cosigned: () => witnesses.cosigned }),
     covered,
     get unsound() {
       return rollback.problem;

@@ -11,8 +11,7 @@
 import { isAlg } from '@ron/custody';
 import { isRonError, RonError, sched, type Deadline } from '@ron/kernel';
 import type { KeyRecord } from '../keys/key-record.ts';
-import { parseKid } from '../keys/kid.ts';
-import { tenantOf } from '../keys/kid.ts';
+import { parseKid, tenantOf } from '../keys/kid.ts';
 import { encodeEvent, type AuditEvent, type AuditOp, type LogEntry } from './event.ts';
 import type { LogSpace, Need } from './log-space.ts';
 import type { Summaries } from './summaries.ts';
@@ -155,7 +154,7 @@ export class Auditor {
 
   /**
    * Records an operation without side effects. Only a strict log makes the caller wait, and only for its own entry. While
-   * the log is damaged, such operations are counted for the log that follows it.
+   * the log is damaged, such operations are only counted, and the counts are lost with the process.
    */
   recordRead(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
     const { trail, mode, isUnsound } = this.#init;

@@ -164,7 +164,7 @@ interface LogExtent {
   readonly root_b64: string;
 }
 
-export interface AcceptanceFacts extends Accepting {
+interface AcceptanceFacts extends Accepting {
   /** The damage, as kms described it. */
   readonly problem: string;
   /** The text of the operator. */

@@ -11,7 +11,7 @@ async function spaceOf(free_bytes: number, init: Partial<LogSpaceInit> = {}) {
   const room = { free_bytes, total_bytes: 32 * MIB };
   const fs: FileSystem = Object.assign(new MemoryDisk(MIB), { room: () => Promise.resolve({ ...room }) });
   const log = { fs, dir: '/log', bytes: 0 };
-  const space = new LogSpace({ log: () => log, reserve_bytes: 64 * MIB, ...init });
+  const space = new LogSpace({ log, reserve_bytes: 64 * MIB, ...init });
   await space.load();
   return { space, room, log };
 }
@@ -59,12 +59,12 @@ test('the counts survive a restart, and end with plenty of room', async () => {
   const { space, room, log } = await spaceOf(10 * MIB);
   space.hold('a', 7 * MIB);
   await space.save();
-  const again = new LogSpace({ log: () => log, reserve_bytes: 64 * MIB });
+  const again = new LogSpace({ log, reserve_bytes: 64 * MIB });
   await again.load();
   assert.match(again.refusal('ordinary', 'a', 2 * MIB)?.message ?? '', /share/);
   assert.equal(again.refusal('ordinary', 'b', 2 * MIB), undefined);
   assert.equal(space.isScarce, true);
-  const large = new LogSpace({ log: () => log, reserve_bytes: MIB / 64 });
+  const large = new LogSpace({ log, reserve_bytes: MIB / 64 });
   await large.load();
   room.free_bytes = 31 * MIB;
   assert.equal(large.isScarce, false);
@@ -78,7 +78,7 @@ test('audit.bytes_max limits the log on a large disk; an unknown disk limits not
   log.bytes = 15.5 * MIB;
   assert.equal(space.refusal('ordinary', 'a', 1)?.code, 'degraded_audit');
   assert.equal(space.refusal('essential', 'a', 1), undefined);
-  const unknown = new LogSpace({ log: () => undefined, reserve_bytes: MIB });
+  const unknown = new LogSpace({ log: undefined, reserve_bytes: MIB });
   await unknown.load();
   assert.deepEqual([unknown.refusal('ordinary', 'a', 2 ** 50), unknown.problem], [undefined, undefined]);
   unknown.hold('a', 1);
@@ -89,7 +89,7 @@ test('the number of counts is bounded', async () => {
   const { space, log } = await spaceOf(10 * MIB);
   for (let each = 0; each < 3000; each++) space.hold(`t${each}`, 1000);
   await space.save();
-  const again = new LogSpace({ log: () => log, reserve_bytes: 64 * MIB });
+  const again = new LogSpace({ log, reserve_bytes: 64 * MIB });
   await again.load();
   assert.equal(again.refusal('ordinary', 't2999', 7 * MIB)?.code, 'degraded_audit', 'the others share one count');
   assert.equal(again.refusal('ordinary', 't1', 7 * MIB), undefined);

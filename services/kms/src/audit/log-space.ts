@@ -12,14 +12,14 @@
  */
 import { join } from 'node:path';
 import { RonError } from '@ron/kernel';
-import { readWhole, Reserve, reserveBytes, writeWhole, type DiskRoom, type FileSystem } from '@ron/log';
+import { readWhole, Reserve, reserveBytes, writeWhole, type FileSystem } from '@ron/log';
 
 /** `essential` entries may use the reserve. */
 export type Need = 'essential' | 'ordinary';
 
 export interface LogSpaceInit {
-  /** The current log; undefined while it cannot be opened. */
-  readonly log: () => { readonly fs: FileSystem; readonly dir: string; readonly bytes: number } | undefined;
+  /** Undefined if it could not be opened. */
+  readonly log: { readonly fs: FileSystem; readonly dir: string; readonly bytes: number } | undefined;
   /** The largest reserve; a small disk has a sixteenth. */
   readonly reserve_bytes: number;
   /** The limit of the log itself. Default: the disk. */
@@ -47,17 +47,14 @@ export class LogSpace {
 
   constructor(init: LogSpaceInit) {
     this.#init = init;
-    const room = async (): Promise<DiskRoom | undefined> => {
-      const log = init.log();
-      return await log?.fs.room?.(log.dir);
-    };
-    this.#disk = new Reserve(room, init.reserve_bytes);
+    const { log, reserve_bytes } = init;
+    this.#disk = new Reserve(async () => await log?.fs.room?.(log.dir), reserve_bytes);
   }
 
   /** Bytes that may still be written, including the reserve; Infinity if unknown. */
   get free_bytes(): number {
     const { bytes_max, log } = this.#init;
-    return Math.min(this.#disk.free_bytes, bytes_max === undefined ? Infinity : bytes_max - (log()?.bytes ?? 0));
+    return Math.min(this.#disk.free_bytes, bytes_max === undefined ? Infinity : bytes_max - (log?.bytes ?? 0));
   }
 
   get reserve_bytes(): number {
@@ -124,7 +121,7 @@ export class LogSpace {
   /** Reads the counts of an earlier process. A file that cannot be read counts as none. */
   async load(): Promise<void> {
     await this.#disk.measure();
-    const log = this.#init.log();
+    const { log } = this.#init;
     if (log === undefined) return;
     const bytes = await readWhole(log.fs, join(log.dir, SHARES), SHARES_BYTES_MAX).catch(() => undefined);
     for (const [holder, held] of sharesIn(bytes).slice(0, HOLDERS_MAX + 1)) this.#held.set(holder, held);
@@ -132,7 +129,7 @@ export class LogSpace {
 
   /** Stores the counts if they have changed. Never rejects: a crash then forgets a part of them. */
   async save(): Promise<void> {
-    const log = this.#init.log();
+    const { log } = this.#init;
     if (!this.#isDirty || log === undefined) return;
     this.#isDirty = false;
     const text = JSON.stringify(Object.fromEntries(this.#held));

@@ -4,7 +4,7 @@
  * Contract: only whole bundles behind the last checkpoint, and with a witness behind the last one that it cosigned, are
  * removed. The log announces it with an entry, and a signed checkpoint covers that entry before anything is removed. A crash
  * in between removes nothing or is completed by the next start.
- * Bound: one pruning at a time; overflow: `busy`. Cancellation: by the caller's deadline, until the removal begins.
+ * Bound: one pruning at a time, and one that waits. Overflow: `busy`. Cancellation: by the caller's deadline, until the removal begins.
  */
 import { Mutex, RonError, sched } from '@ron/kernel';
 import type { AuditPruned } from '@ron/proto';
@@ -16,7 +16,8 @@ import type { LogSpace } from './log-space.ts';
 import type { AuditTrail } from './trail.ts';
 
 export interface PrunerInit {
-  readonly log: () => TransparencyLog | undefined;
+  /** Undefined if it could not be opened. */
+  readonly log: TransparencyLog | undefined;
   readonly trail: Pick<AuditTrail, 'begin' | 'record'>;
   readonly checkpointer: Pick<Checkpointer, 'waitUntilCovered'>;
   readonly space: Pick<LogSpace, 'forget'>;
@@ -38,8 +39,7 @@ export class Pruner {
   }
 
   async #prune(index: number, caller: Caller): Promise<AuditPruned> {
-    const { log: current, trail, checkpointer, space } = this.#init;
-    const log = current();
+    const { log, trail, checkpointer, space } = this.#init;
     if (log === undefined) throw new RonError('audit_integrity', 'the audit log could not be opened');
     const before = Math.floor(index / BUNDLE_ENTRIES) * BUNDLE_ENTRIES;
     if (before <= log.first) return { before: log.first, freed_bytes: 0, log_bytes: log.bytes };

@@ -1,12 +1,12 @@
 /**
  * Counts verifications and refusals that get no entry of their own, so that a flood of them cannot fill the log.
  *
- * Contract: up to `rate` operations per second and key have an entry each (`takeTurn`). The others are counted here by
- * capability and tenant until the trail writes one entry for each counter: no operation is unaccounted. A batch that could
- * not be written is put back with `restore`.
- * Bound: `COUNTERS_MAX` counters with `KIDS_MAX` kids and `RESULTS_MAX` results, and `KEYS_MAX` keys with a rate. Overflow:
- * further capabilities of a tenant share one counter, further tenants share another, and further keys get no entries of
- * their own.
+ * Contract: up to `rate` operations per second and holder, a tenant or a capability, have an entry each (`takeTurn`). The
+ * others are counted here by capability and tenant until the trail writes one entry for each counter: no operation is
+ * unaccounted. A batch that could not be written is put back with `restore`.
+ * Bound: `COUNTERS_MAX` counters with `KIDS_MAX` kids and `RESULTS_MAX` results, and `HOLDERS_MAX` holders with a rate.
+ * Overflow: further capabilities of a tenant share one counter, further tenants share another, and further holders get no
+ * entries of their own.
  */
 import { sched } from '@ron/kernel';
 import type { AuditEvent, Summary } from './event.ts';
@@ -16,10 +16,10 @@ const COUNTERS_MAX = 256;
 const TENANT_COUNTERS_MAX = 64;
 const KIDS_MAX = 8;
 const RESULTS_MAX = 32;
-const KEYS_MAX = 4096;
+const HOLDERS_MAX = 4096;
 const SECOND_MS = 1000;
 /** Stands for several capabilities, tenants or results. */
-export const OTHERS = '*';
+const OTHERS = '*';
 
 interface Counter {
   readonly actor: string;
@@ -36,7 +36,7 @@ type Counted = Pick<AuditEvent, 'actor' | 'subject' | 'tenant' | 'kid' | 'op' | 
 export class Summaries {
   readonly #rate: () => number;
   #counters = new Map<string, Counter>();
-  /** Entries of the current second, by key. */
+  /** Entries of the current second, by holder. */
   readonly #turns = new Map<string, number>();
   #second_ms = -Infinity;
 
@@ -48,16 +48,16 @@ export class Summaries {
     return this.#counters.size === 0;
   }
 
-  /** Whether an operation of this key may have an entry of its own. */
-  takeTurn(key: string): boolean {
+  /** Whether an operation of this holder may have an entry of its own. */
+  takeTurn(holder: string): boolean {
     const now_ms = sched.now_ms();
     if (now_ms - this.#second_ms >= SECOND_MS) {
       this.#second_ms = now_ms;
       this.#turns.clear();
     }
-    const taken = this.#turns.get(key) ?? 0;
-    if (taken >= this.#rate() || (taken === 0 && this.#turns.size >= KEYS_MAX)) return false;
-    this.#turns.set(key, taken + 1);
+    const taken = this.#turns.get(holder) ?? 0;
+    if (taken >= this.#rate() || (taken === 0 && this.#turns.size >= HOLDERS_MAX)) return false;
+    this.#turns.set(holder, taken + 1);
     return true;
   }
 
@@ -89,7 +89,7 @@ export class Summaries {
     return [whole];
   }
 
-  /** Counts what `take` returned again. */
+  /** Adds summaries that `take` returned and that were not written. */
   restore(summaries: readonly Summary[]): void {
     for (const each of summaries) merge(this.#counter(each.actor, each.subject, each.tenant, each.from), each);
   }

@@ -37,7 +37,7 @@ export type Edit = (index: KeyIndex) => KeyRecord;
 type StoredKey = Omit<KeyRecord, 'versions'> & { readonly versions: number };
 
 /** Links an op_id to the version that it made, until the operation's answer is stored. */
-export interface MadeBy {
+interface MadeBy {
   readonly kid: string;
   readonly request_hash: string;
   readonly time_ms: number;

@@ -1,4 +1,4 @@
-/** Handlers with which the operator looks at a damaged audit log and goes on. */
+/** Handlers that show the damage of an audit log and accept it. */
 import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import type { AcceptedAudit, AuditStatus } from '@ron/proto';
 import type { AcceptRequest, Caller } from '../audit/audit.ts';

@@ -51,14 +51,14 @@ const ARCHIVE = /^audit\.([1-9]\d{0,8})$/;
 const NUMBER_MAX = 99;
 
 /** The name of the log that an acceptance begins. */
-export function originOf({ origin, number: current }: Anchor, number: number): string {
+function originOf({ origin, number: current }: Anchor, number: number): string {
   const first = current === undefined ? origin : origin.slice(0, -`/${current}`.length);
   return `${first}/${number}`;
 }
 
-export const archiveOf = (number: number): string => `audit.${number}`;
+const archiveOf = (number: number): string => `audit.${number}`;
 
-export interface FoundLog {
+interface FoundLog {
   /** The last checkpoint, if it is signed and the log has its entries. */
   readonly head: LogHead | undefined;
   /** The number in the name of the log; 0 if it has none. */
@@ -66,7 +66,7 @@ export interface FoundLog {
 }
 
 /** Reads the log in `audit/`, which may belong to an earlier or later state of the store. */
-export async function findLog(
+async function findLog(
   { fs, dir }: LogPlace,
   anchor: Anchor,
   signersFor: SignersFor,
@@ -87,7 +87,7 @@ export async function findLog(
   }
 }
 
-export async function acceptanceOf(
+async function acceptanceOf(
   { fs, dir }: LogPlace,
   anchor: Anchor,
   found: FoundLog,
@@ -125,7 +125,7 @@ export async function beginAccepted(
   return true;
 }
 
-/** The part of the vault with which the operator goes on after damage. */
+/** The part of the vault that reports and accepts damage. */
 export interface Accepter {
   /** The last checkpoint in the store and in the log, and the log that the next start begins if the damage was accepted. */
   logState(signal: AbortSignal): Promise<Pick<AuditStatus, 'known' | 'found' | 'next_origin'>>;
@@ -138,7 +138,7 @@ export function accepterOf(
   place: LogPlace,
   anchors: AnchorDocument,
   signersFor: SignersFor,
-  log: () => TransparencyLog | undefined,
+  log: TransparencyLog | undefined,
 ): Accepter {
   const accepted = (): Pick<AuditStatus, 'next_origin'> => {
     const anchor = anchors.value!;
@@ -147,7 +147,7 @@ export function accepterOf(
   return {
     async logState(signal) {
       const { checkpoint: known } = anchors.value!;
-      const current = log()?.checkpoint;
+      const current = log?.checkpoint;
       const { head: found } =
         current === undefined ? await findLog(place, anchors.value!, signersFor, signal) : { head: headOf(current) };
       return { ...(known && { known }), ...(found && { found }), ...accepted() };

@@ -29,6 +29,8 @@ export interface Anchor {
   readonly time_ms: number;
   /** Set by a clean shutdown, once everything is in the log; removed before any other operation. */
   readonly is_closed?: true;
+  /** The audience root was used while the log was damaged, without an entry. Removed by the next start without damage. */
+  readonly ran_unsound?: true;
   /** How often damage was accepted: the last part of the origin. Absent for the first log. */
   readonly number?: number;
   /** Carried out by the next start, see vault/accept.ts. */

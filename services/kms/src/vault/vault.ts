@@ -7,8 +7,8 @@
  *
  * Contract: every start detects that the store or the log was rolled back, or that one of them is missing. Then the vault
  * opens if the store does, `problem` states why nothing may be signed, and nothing is written to the log, so that the
- * evidence is preserved, until the operator accepts it (vault/accept.ts). The state after a crash is not a problem. One process at a time may open it. Files of the earlier
- * format are converted first (vault/upgrade/).
+ * evidence is preserved, until the operator accepts it (vault/accept.ts). The state after a crash is not a problem. One
+ * process at a time may open it. Files of the earlier format are converted first (vault/upgrade/).
  */
 import { join } from 'node:path';
 import { FileBackend, MemoryBackend, type Backend, type Unlock } from '@ron/custody';
@@ -68,9 +68,9 @@ export interface Vault extends Accepter, AsyncDisposable {
   readonly problem: string | undefined;
   /** Records checkpoints and the state that belongs to them. */
   readonly recorder: CheckpointRecorder;
-  /** Since when operations may lack an entry, because the last process did not shut down cleanly. */
+  /** Since when operations may lack an entry: the last process did not shut down cleanly, or its log was damaged. */
   readonly interrupted_ms: number | undefined;
-  /** Call it before the first operation: a crash from now on is detectable. Idempotent. */
+  /** Call it before the first operation: the next start records that operations may lack an entry. Idempotent. */
   begin(signal: AbortSignal): Promise<void>;
   /** Records a clean shutdown: every operation is in the log, and none will follow. */
   end(signal: AbortSignal): Promise<void>;
@@ -145,10 +145,10 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
     get problem() {
       return problem;
     },
-    interrupted_ms: log !== undefined && log.size > 0 && anchor.is_closed !== true ? anchor.time_ms : undefined,
-    ...recorderOf(anchors, () => log),
+    interrupted_ms: log !== undefined && log.size > 0 && !isComplete(anchor) ? anchor.time_ms : undefined,
+    ...recorderOf(anchors, log, () => problem !== undefined),
     freeze: (why) => (problem ??= why),
-    ...accepterOf(place, anchors, signersFor, () => log),
+    ...accepterOf(place, anchors, signersFor, log),
     close,
     [Symbol.asyncDispose]: close,
   };
@@ -206,13 +206,17 @@ async function newAnchor(custody: Backend, origin: string | undefined, signal: A
   };
 }
 
-/** Records checkpoints and shutdowns in the store. Not used while the vault is not sound. */
+/** Whether every operation before this start is in the log. */
+const isComplete = ({ is_closed, ran_unsound }: Anchor): boolean => is_closed === true && ran_unsound === undefined;
+
+/** Records checkpoints, starts and shutdowns in the store. While the vault is not sound, only `begin` is used. */
 function recorderOf(
   anchors: Document<Anchor>,
-  log: () => TransparencyLog | undefined,
+  log: TransparencyLog | undefined,
+  isUnsound: () => boolean,
 ): Pick<Vault, 'recorder' | 'begin' | 'end'> {
   /** The size that is known to be published, even if a crash comes now. */
-  const published = (): number => log()?.checkpoint?.size ?? 0;
+  const published = (): number => log?.checkpoint?.size ?? 0;
   return {
     recorder: {
       async beforePublish(checkpoint, until) {
@@ -222,8 +226,11 @@ function recorderOf(
       },
     },
     async begin(until) {
-      const { is_closed, ...rest } = anchors.value!;
-      if (is_closed !== undefined) await anchors.replace(rest, until);
+      const { is_closed, ran_unsound, ...rest } = anchors.value!;
+      if (isUnsound()) {
+        // `is_closed` stays: it reveals entries that were added after the shutdown.
+        if (ran_unsound === undefined) await anchors.replace({ ...anchors.value!, ran_unsound: true }, until);
+      } else if (is_closed !== undefined || ran_unsound !== undefined) await anchors.replace(rest, until);
     },
     async end(until) {
       const state = { published: published(), time_ms: sched.wall_ms(), is_closed: true } as const;
