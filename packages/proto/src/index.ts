@@ -6,5 +6,6 @@ export * from './known-volumes.ts';
 export * from './passport.ts';
 export * from './scopes.ts';
 export * from './secret-variables.ts';
+export * from './foreign-entry.ts';
 export * from './services.ts';
 export * from './storage.ts';

@@ -25,7 +25,7 @@ import {
   type RevocationEpochs,
 } from '@ron/auth';
 import { RonError, sched, sleep, type Watch } from '@ron/kernel';
-import type { RevokeEntry } from './audit/entries.ts';
+import type { RevokeEntry } from '@ron/proto';
 import { EMPTY_OUTBOX, withEntry, type Outbox, type OutboxStore } from './audit/outbox.ts';
 
 /** The capabilities to revoke: those of a subject, one with all that was issued from it, or all. */

@@ -10,7 +10,7 @@ import { NO_REVOCATIONS, signAnswer } from '@ron/auth';
 import { HOLD_MS } from '@ron/auth/service';
 import { LongPoll, untilAborted } from '@ron/kernel';
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
-import type { IssueEntry } from './audit/entries.ts';
+import type { IssueEntry } from '@ron/proto';
 import { openEntries, recorded } from './audit/open-entries.ts';
 import { concurrency } from './concurrency.ts';
 import { schema, type PassportConfig } from './config.ts';

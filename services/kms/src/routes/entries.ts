@@ -3,7 +3,7 @@ import { AUDIENCE_TENANT, isServiceSubject, serviceOf } from '@ron/auth';
 import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import type { Auditor } from '../audit/auditor.ts';
-import { encodeServiceEntry } from '../audit/service-entry.ts';
+import { encodeForeignEntry } from '../audit/foreign-entry.ts';
 import type { OpLedger } from '../ops/op-ledger.ts';
 import { NO_STORE } from './no-store.ts';
 import type * as schemas from './schemas.ts';
@@ -24,7 +24,7 @@ export async function appendEntry(
   const append = async (): Promise<{ readonly log_index: number }> => {
     // Issuing uses the share of the issuer, so that a flood of it stops neither revocations nor changes of the root.
     const holder = body.op === 'issue' ? `@${body.by.capability_id}` : AUDIENCE_TENANT;
-    const log_index = await auditor.recordForeign(encodeServiceEntry(service, body), holder, deadline.signal);
+    const log_index = await auditor.recordForeign(encodeForeignEntry(service, body), holder, deadline.signal);
     return { log_index };
   };
   const op = { tenant: AUDIENCE_TENANT, op_id: `${service}:${body.op_id}`, request: body };

@@ -8,41 +8,10 @@ import { narrowed } from '@ron/auth/narrowed';
 import { JsonCalls, type AuthorizedRequest } from '@ron/client/calls';
 import { reachPrivately } from '@ron/client/node';
 import { POLICIES, sched } from '@ron/kernel';
-
-/** The capability that made the operation possible. */
-export interface EntryActor {
-  readonly capability_id: string;
-  readonly subject: string;
-  readonly chain: readonly string[];
-}
-
-export interface IssueEntry {
-  readonly op: 'issue';
-  readonly op_id: string;
-  readonly time_ms: number;
-  readonly by: EntryActor;
-  readonly capability_id: string;
-  readonly subject: string;
-  readonly audience: string;
-  readonly scopes: readonly string[];
-  readonly expires_ms: number;
-}
-
-/** Without a subject and an id: all capabilities. */
-export interface RevokeEntry {
-  readonly op: 'revoke';
-  readonly op_id: string;
-  readonly time_ms: number;
-  readonly by: EntryActor;
-  readonly subject?: string;
-  readonly capability_id?: string;
-  readonly epoch: number;
-  /** Earlier revocations whose entries were lost. */
-  readonly missed?: number;
-}
+import type { ForeignEntry } from '@ron/proto';
 
 /** Resolves when the entry is durable. */
-export type AppendEntry = (entry: IssueEntry | RevokeEntry, signal: AbortSignal) => Promise<void>;
+export type AppendEntry = (entry: ForeignEntry, signal: AbortSignal) => Promise<void>;
 
 export interface KmsEntriesInit {
   /** `unix:PATH`, or `https://` with a pin. */

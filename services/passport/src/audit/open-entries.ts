@@ -4,7 +4,8 @@ import { isRonError, RonError } from '@ron/kernel';
 import type { Log } from '@ron/telemetry';
 import type { PassportConfig } from '../config.ts';
 import { outboxOf, type RevocationStore } from '../revocation-registry.ts';
-import { appendThroughKms, type AppendEntry, type IssueEntry } from './entries.ts';
+import type { IssueEntry } from '@ron/proto';
+import { appendThroughKms, type AppendEntry } from './entries.ts';
 import { OutboxSender } from './outbox.ts';
 
 const RETRY_AFTER_MS = 1000;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { RonError } from '@ron/kernel';
 import { eventually } from '@ron/testkit';
-import type { RevokeEntry } from './entries.ts';
+import type { RevokeEntry } from '@ron/proto';
 import { EMPTY_OUTBOX, ENTRIES_MAX, OutboxSender, withEntry, type Outbox, type OutboxStore } from './outbox.ts';
 
 const by = { capability_id: 'b'.repeat(22), subject: 'root', chain: [] };

@@ -7,7 +7,8 @@
  * Cancellation: by the signal of `run`.
  */
 import { isRonError, Notify, sched, type ErrorCode } from '@ron/kernel';
-import type { AppendEntry, RevokeEntry } from './entries.ts';
+import type { RevokeEntry } from '@ron/proto';
+import type { AppendEntry } from './entries.ts';
 
 export interface Outbox {
   /** Oldest first. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NEVER } from '@ron/kernel';
-import type { IssueEntry } from '../audit/entries.ts';
+import type { IssueEntry } from '@ron/proto';
 import { issue } from './handlers.ts';
 
 /** As in kms: an op_id does not begin with `-` or `_`, an id of a capability may. */

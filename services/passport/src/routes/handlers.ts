@@ -1,12 +1,12 @@
 /** Handlers of passport. Their responses contain tokens or short-lived facts, so they are never cached. */
 import { parseCaveat, type RevocationAnswer, type RevocationDocument, type RevocationPoll } from '@ron/auth';
-import type { AccessFacts, AccessGrant } from '@ron/proto';
+import type { AccessFacts, AccessGrant, EntryActor, IssueEntry } from '@ron/proto';
 import { json, type AnswerHeaders, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { assert, sched } from '@ron/kernel';
 import { type Log } from '@ron/telemetry';
 import type { Issuer } from '../issuer.ts';
 import type { PassportCounters } from '../metrics.ts';
-import { newOpId, type EntryActor, type IssueEntry } from '../audit/entries.ts';
+import { newOpId } from '../audit/entries.ts';
 import type { OutboxSender } from '../audit/outbox.ts';
 import type { EntryOf, RevocationRegistry, RevocationTarget } from '../revocation-registry.ts';
 import type * as schemas from './schemas.ts';
