@@ -31,7 +31,7 @@ export async function openParts(context: KmsContext) {
     backend,
     record: (event) => rootEntries.record(event),
   });
-  await openAuthFor(context, vault, audience.deriver);
+  const onRotated = await openAuthFor(context, vault, audience.deriver);
   const counters = kmsCounters(metrics);
   const audit = openAudit({ runtime, vault, config: current, counters, egress, log, publish });
   await audit.space.load();
@@ -63,5 +63,5 @@ export async function openParts(context: KmsContext) {
     covered: audit.covered,
     witnesses: audit.witnesses,
   });
-  return { vault, secrets, audience, audit, monitor, refresher, operations };
+  return { vault, secrets, audience, onRotated, audit, monitor, refresher, operations };
 }
