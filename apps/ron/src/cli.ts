@@ -70,11 +70,14 @@ async function withSignals(command: Command, work: (signal: AbortSignal) => Prom
   const controller = new AbortController();
   if (command.ownSignals === true) return (await work(controller.signal)) ?? 'ok';
   let ended: Exit | undefined;
+  using listeners = new DisposableStack();
   const listen = (signal: NodeJS.Signals, exit: Exit): void => {
-    process.once(signal, () => {
+    const abort = (): void => {
       ended = exit;
       controller.abort(new CliError(exit, 'interrupted'));
-    });
+    };
+    process.once(signal, abort);
+    listeners.defer(() => void process.off(signal, abort));
   };
   listen('SIGINT', 'interrupted');
   listen('SIGTERM', 'terminated');

@@ -12,15 +12,18 @@ import { codeOf, CliError, EXITS, exitOf, messageOf, systemCode, type Exit } fro
 /** Standard streams and environment of a command; tests substitute their own. */
 export class Io {
   json = false;
-  readonly stdout: NodeJS.WriteStream = process.stdout;
-  readonly stderr: NodeJS.WriteStream = process.stderr;
-  readonly env: Record<string, string | undefined> = process.env;
+  readonly stdout: NodeJS.WriteStream;
+  readonly stderr: NodeJS.WriteStream;
+  readonly env: Record<string, string | undefined>;
   /** The error that ended standard output. */
   #broken: CliError | undefined;
   /** Resolves when the last write has succeeded or failed. */
   #written: Promise<void> = Promise.resolve();
 
-  constructor() {
+  constructor({ stdout, stderr, env }: Pick<Io, 'stdout' | 'stderr' | 'env'> = process) {
+    this.stdout = stdout;
+    this.stderr = stderr;
+    this.env = env;
     this.stdout.on('error', (error) => this.#onWriteError(error));
     this.stderr.on('error', () => undefined);
   }

@@ -6,10 +6,10 @@ import { chmod, chown, lstat, mkdir, readFile, rm, symlink, writeFile } from 'no
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { suite, test } from 'node:test';
+import { after, before, suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { eventually, type After } from '@ron/testkit';
-import { ron, temporaryDir, up, type Up } from './support.ts';
+import { CleanUps, command, ron, temporaryDir, up, type Up } from './support.ts';
 
 const ATTACKER = fileURLToPath(new URL('./fixtures/attacker.ts', import.meta.url));
 const NOBODY = 65_534;
@@ -94,9 +94,21 @@ async function stateOf({ dir }: Up): Promise<{ pids: Record<string, number> }> {
 }
 
 suite('another user gets nothing', { skip }, () => {
+  const cleanUps = new CleanUps();
+  let temp: string;
+  let node: Up;
+
+  before(async () => {
+    temp = await temporaryDir(cleanUps);
+    await chmod(temp, 0o755);
+    // The longest path that leaves room for the paths of the sockets.
+    node = await up(cleanUps, join(temp, 'd'.repeat(107 - '/run/passport.sock'.length - temp.length - 1)));
+  });
+  after(() => cleanUps.run());
+
   test('the port of a killed service cannot be bound, its clients wait, and no token is received', async (t) => {
-    const dir = join(await temporaryDir(t), 'node');
-    const node = await up(t, dir);
+    const { dir } = node;
+    const file = join(temp, 'file');
     const squatter = await Squatter.start(t, Object.values(node.services).map(portOf));
     for (const name of SERVICES) {
       const restart = restarted(node, name);
@@ -110,12 +122,13 @@ suite('another user gets nothing', { skip }, () => {
           },
         );
       const probes = eventually(`${name} answers`, isUp);
-      const put = ron(t, ['put', '-', '--dir', dir], { input: name });
+      await writeFile(file, name);
+      const put = command(['put', file, '--dir', dir]);
       await Promise.all([restart, probes]);
       assert.equal((await put).code, 0, (await put).stderr);
     }
-    assert.equal((await ron(t, ['keys', 'create', '--dir', dir])).code, 0);
-    assert.equal((await ron(t, ['cap', 'issue', '--scopes', 'storage:get', '--dir', dir])).code, 0);
+    assert.equal((await command(['keys', 'create', '--dir', dir])).code, 0);
+    assert.equal((await command(['cap', 'issue', '--scopes', 'storage:get', '--dir', dir])).code, 0);
     assert.deepEqual(await squatter.stop(), { bound: [], received: '' });
   });
 
@@ -129,14 +142,14 @@ suite('another user gets nothing', { skip }, () => {
     const squatter = await Squatter.start(t, [port]);
     process.kill(node.pids['kms']!, 'SIGKILL');
     await eventually('the squatter has the port', () => squatter.hasBound(port));
-    const refused = ron(t, ['keys', 'list', '--dir', node.dir]);
+    const refused = command(['keys', 'list', '--dir', node.dir]);
     const log = join(node.dir, 'logs/kms.log');
     await eventually('kms fails to restart', async () => (await readFile(log, 'utf8')).includes('EADDRINUSE'));
     assert.deepEqual(await squatter.stop(), { bound: [port], received: '' });
     await refused;
     await eventually(
       'the node goes on',
-      async () => (await ron(t, ['keys', 'list', '--dir', node.dir])).code === 0,
+      async () => (await command(['keys', 'list', '--dir', node.dir])).code === 0,
       30_000,
     );
   });
@@ -153,11 +166,8 @@ suite('another user gets nothing', { skip }, () => {
     assert.equal(received, '');
   });
 
-  test('sockets, capabilities and the state are closed to others, even if the directory is opened', async (t) => {
-    const temp = await temporaryDir(t);
-    await chmod(temp, 0o755);
-    const dir = join(temp, 'node');
-    await up(t, dir);
+  test('sockets, capabilities and the state are closed to others, even if the directory is opened', async () => {
+    const { dir } = node;
     const files = ['root.cap', 'node.json', 'kms/owner.cap', 'passport/kms.cap', 'storage/kms.cap'];
     const sockets = SERVICES.map((name) => join('run', `${name}.sock`));
     const paths = ['run', ...sockets, ...files].map((file) => join(dir, file));
@@ -177,6 +187,7 @@ suite('another user gets nothing', { skip }, () => {
     await chmod(join(dir, 'run'), 0o755);
     for (const codes of Object.values(await intrusion(sockets.map((file) => join(dir, file)))))
       assert.equal(codes.at(-1), 'EACCES', 'the sockets themselves are closed too');
+    for (const name of ['.', 'run', ...SERVICES]) await chmod(join(dir, name), 0o700);
   });
 
   test('a socket directory of another user, an open one and a link are refused', async (t) => {
@@ -205,13 +216,13 @@ suite('another user gets nothing', { skip }, () => {
   });
 
   test('stale sockets of a killed node are replaced; another file in their place is refused', async (t) => {
-    const dir = join(await temporaryDir(t), 'node');
-    const first = await up(t, dir);
-    for (const pid of [first.process.child.pid!, ...Object.values(first.pids)]) process.kill(pid, 'SIGKILL');
-    await first.process.ended;
+    const { dir } = node;
+    const { pids } = await stateOf(node);
+    for (const pid of [node.process.child.pid!, ...Object.values(pids)]) process.kill(pid, 'SIGKILL');
+    await node.process.ended;
     assert.ok((await lstat(join(dir, 'run/kms.sock'))).isSocket());
     const second = await up(t, dir);
-    assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'x' })).code, 0);
+    assert.equal((await command(['put', join(temp, 'file'), '--dir', dir])).code, 0);
     second.process.kill('SIGINT');
     await second.process.ended;
     await rm(join(dir, 'run/storage.sock'), { force: true });
@@ -222,14 +233,10 @@ suite('another user gets nothing', { skip }, () => {
   });
 
   test('a directory whose sockets would have too long paths is refused before anything is created', async (t) => {
-    const temp = await temporaryDir(t);
     const dir = join(temp, 'd'.repeat(100 - temp.length));
     const ended = await ron(t, ['up', '--dir', dir, '--base-port', '0']);
     assert.equal(ended.code, 64);
     assert.match(ended.stderr, /bytes too long for the sockets in it; choose a shorter one with --dir/);
     await assert.rejects(lstat(dir), { code: 'ENOENT' });
-    const fits = join(temp, 'd'.repeat(107 - '/run/passport.sock'.length - temp.length - 1));
-    const node = await up(t, fits);
-    assert.equal((await ron(t, ['keys', 'list', '--dir', node.dir])).code, 0);
   });
 });

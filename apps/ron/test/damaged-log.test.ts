@@ -4,7 +4,7 @@ import { cp, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path';
 import { after, suite, test, type TestContext } from 'node:test';
 import { eventually, type After } from '@ron/testkit';
-import { CleanUps, Process, ron, temporaryDir, type Ended } from './support.ts';
+import { CleanUps, command, Process, ron, temporaryDir, type Ended } from './support.ts';
 
 interface Site {
   readonly dir: string;
@@ -31,7 +31,7 @@ async function site(t: TestContext): Promise<Site> {
   const dir = join(work, 'node');
   const volumes = join(dir, 'storage/volumes.json');
   await writeFile(volumes, (await readFile(volumes, 'utf8')).replaceAll(template, work));
-  const run = (...args: string[]): Promise<Ended> => ron(t, [...args, '--dir', dir]);
+  const run = (...args: string[]): Promise<Ended> => command([...args, '--dir', dir]);
   return { dir, data: join(dir, 'kms/data'), copy: join(work, 'copy'), address, kid, file: join(work, 'file'), run };
 }
 
@@ -41,26 +41,34 @@ async function make(): Promise<{ work: string; address: string; kid: string }> {
   const file = join(work, 'file');
   await writeFile(file, 'hello');
   const run = async (...args: string[]): Promise<string> => {
-    const ended = await ron(cleanUps, [...args, '--dir', dir]);
+    const ended = await command([...args, '--dir', dir]);
     assert.equal(ended.code, 0, ended.stderr);
     return ended.text.trim().split(/\s/)[0]!;
   };
-  const facts = await session(cleanUps, dir, async () => {
+  const facts = await session(cleanUps, dir, ALL, async () => {
     const kid = await run('keys', 'create', '--alg', 'ed25519');
     await run('sign', file, '--key', kid);
     return { kid, address: await run('put', file) };
   });
   await cp(join(dir, 'kms/data'), join(work, 'copy'), { recursive: true });
-  await session(cleanUps, dir, async () => {
+  await session(cleanUps, dir, KMS, async () => {
     await run('sign', file, '--key', facts.kid);
     await run('keys', 'create', '--alg', 'ed25519', '--tenant', 'late');
   });
   return { work, ...facts };
 }
 
+const ALL: readonly string[] = [];
+const KMS: readonly string[] = ['--only', 'kms'];
+
 /** Runs a node for the time of `work`. */
-async function session<T>(t: After, dir: string, work: (node: Process) => Promise<T>): Promise<T> {
-  const node = new Process(t, ['up', '--base-port', '0', '--dir', dir]);
+async function session<T>(
+  t: After,
+  dir: string,
+  flags: readonly string[],
+  work: (node: Process) => Promise<T>,
+): Promise<T> {
+  const node = new Process(t, ['up', '--base-port', '0', '--dir', dir, ...flags]);
   await node.until('ready', () => node.stdout.includes('Ctrl-C'));
   try {
     return await work(node);
@@ -70,12 +78,17 @@ async function session<T>(t: After, dir: string, work: (node: Process) => Promis
   }
 }
 
-/** Storage, verification and the checking of capabilities work; signing states the problem. */
-async function assertOnlySigningStops({ run, address, kid, file }: Site, why: RegExp): Promise<void> {
+/** Storage and the checking of capabilities work. */
+async function assertStorageWorks({ run, address, file }: Site): Promise<void> {
   const got = await run('get', address, '--output', `${file}.got`);
   assert.equal(got.code, 0, got.stderr);
   assert.equal(await readFile(`${file}.got`, 'utf8'), 'hello');
   assert.equal((await run('put', file)).code, 0);
+}
+
+/** Verification and the checking of capabilities work; signing states the problem. */
+async function assertOnlySigningStops({ run, kid, file }: Site, why: RegExp): Promise<void> {
+  assert.equal((await run('verify', file, '--key', kid)).code, 0);
   const signed = await run('sign', file, '--key', kid);
   assert.equal(signed.code, 69, signed.stderr);
   assert.match(signed.stderr, /kms refuses to sign/);
@@ -85,10 +98,19 @@ async function assertOnlySigningStops({ run, address, kid, file }: Site, why: Re
   assert.match(doctor.text, /kms .* degraded: audit_integrity \(kms refuses to sign/);
 }
 
-const damages: readonly { what: string; why: RegExp; plant: (site: Site, t: TestContext) => Promise<void> }[] = [
+interface Damage {
+  readonly what: string;
+  readonly why: RegExp;
+  /** Whether all services are started. The kind of damage makes no difference to the others: kms serves their keys. */
+  readonly isWhole?: true;
+  readonly plant: (site: Site, t: TestContext) => Promise<void>;
+}
+
+const damages: readonly Damage[] = [
   {
     what: 'an older audit/',
     why: /truncated|rolled back/,
+    isWhole: true,
     plant: async ({ data, copy }) => {
       await rm(join(data, 'audit'), { recursive: true });
       await cp(join(copy, 'audit'), join(data, 'audit'), { recursive: true });
@@ -97,6 +119,7 @@ const damages: readonly { what: string; why: RegExp; plant: (site: Site, t: Test
   {
     what: 'an older store',
     why: /vault was rolled back/,
+    isWhole: true,
     plant: async ({ data, copy }) => {
       await rm(join(data, 'vault'), { recursive: true });
       await cp(join(copy, 'vault'), join(data, 'vault'), { recursive: true });
@@ -127,7 +150,7 @@ const damages: readonly { what: string; why: RegExp; plant: (site: Site, t: Test
     why: /checkpoint/,
     plant: async ({ data }, t) => {
       const other = join(await temporaryDir(t), 'node');
-      await session(t, other, () => ron(t, ['keys', 'create', '--dir', other]));
+      await session(t, other, KMS, () => command(['keys', 'create', '--dir', other]));
       await rm(join(data, 'audit'), { recursive: true });
       await rename(join(other, 'kms/data/audit'), join(data, 'audit'));
     },
@@ -135,13 +158,14 @@ const damages: readonly { what: string; why: RegExp; plant: (site: Site, t: Test
 ];
 
 suite('a damaged audit log', { concurrency: 2 }, () => {
-  for (const { what, why, plant } of damages)
+  for (const { what, why, isWhole, plant } of damages)
     test(`${what}: the node starts, and only signing stops`, async (t) => {
       const damaged = await site(t);
       await plant(damaged, t);
-      await session(t, damaged.dir, async (node) => {
+      await session(t, damaged.dir, isWhole === true ? ALL : KMS, async (node) => {
         await node.until('the note', () => node.stderr.includes('kms is degraded'));
         assert.match(node.stderr, /^kms is degraded: audit_integrity \(kms refuses to sign: .*ron audit accept/m);
+        if (isWhole === true) await assertStorageWorks(damaged);
         await assertOnlySigningStops(damaged, why);
       });
     });
@@ -150,7 +174,7 @@ suite('a damaged audit log', { concurrency: 2 }, () => {
     const damaged = await site(t);
     const { dir, data, kid, file, run } = damaged;
     await damages[0]!.plant(damaged, t);
-    await session(t, dir, async (node) => {
+    await session(t, dir, KMS, async (node) => {
       assert.equal((await run('audit', 'accept', '--yes')).code, 64, 'a reason is required');
       assert.equal((await run('audit', 'accept', '--reason', 'x')).code, 64, 'without a terminal --yes is required');
       const accepted = await run('audit', 'accept', '--reason', 'the disk failed', '--yes');
@@ -166,7 +190,7 @@ suite('a damaged audit log', { concurrency: 2 }, () => {
     });
     const verified = await run('audit', 'verify', '--json');
     assert.match((JSON.parse(verified.text) as { origin: string }).origin, /\/1$/);
-    const archive = await ron(t, ['audit', 'verify', join(data, 'audit.1')]);
+    const archive = await command(['audit', 'verify', join(data, 'audit.1')]);
     assert.equal(archive.code, 0, archive.stderr);
   });
 
@@ -174,7 +198,7 @@ suite('a damaged audit log', { concurrency: 2 }, () => {
     const { dir, data, address, kid, run, file } = await site(t);
     await rename(join(data, 'kek'), join(data, 'kek.away'));
     await writeFile(join(data, 'kek'), `${'ab'.repeat(32)}\n`, { mode: 0o600 });
-    await session(t, dir, async (node) => {
+    await session(t, dir, ALL, async (node) => {
       assert.match(node.stderr, /^kms failed to start: it exited with code 69: .+\n +kms is restarted/m);
       const got = await run('get', address, '--output', `${file}.got`);
       assert.equal(got.code, 0, got.stderr);

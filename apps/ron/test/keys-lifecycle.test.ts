@@ -2,15 +2,22 @@
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { test } from 'node:test';
-import { ron, temporaryDir, up } from './support.ts';
+import { after, before, test } from 'node:test';
+import { CleanUps, command, inTemporaryDir, up, type Ended } from './support.ts';
 
-test('a key is disabled, deleted in two steps and restored, and a minimum version is raised and lowered', async (t) => {
-  const work = await temporaryDir(t);
+const cleanUps = new CleanUps();
+let run: (...args: string[]) => Promise<Ended>;
+
+before(async () => {
+  const work = await inTemporaryDir(cleanUps);
   const dir = join(work, 'node');
-  await up(t, dir);
-  const run = (...args: string[]) => ron(t, [...args, '--dir', dir], { cwd: work });
+  await up(cleanUps, dir);
+  run = (...args) => command([...args, '--dir', dir]);
   await writeFile(join(work, 'report.txt'), 'all is well\n');
+});
+after(() => cleanUps.run());
+
+test('a key is disabled, deleted in two steps and restored, and a minimum version is raised and lowered', async () => {
   const kid = (await run('keys', 'create', '--tenant', 'acme', '--alg', 'ed25519')).text.trim();
   const key = kid.slice(0, -3);
   const sign = () => run('sign', 'report.txt', '--key', key);
@@ -63,12 +70,7 @@ test('a key is disabled, deleted in two steps and restored, and a minimum versio
   }
 });
 
-test('a capability that is limited to one key signs with this key only', async (t) => {
-  const work = await temporaryDir(t);
-  const dir = join(work, 'node');
-  await up(t, dir);
-  const run = (...args: string[]) => ron(t, [...args, '--dir', dir], { cwd: work });
-  await writeFile(join(work, 'report.txt'), 'all is well\n');
+test('a capability that is limited to one key signs with this key only', async () => {
   const create = async (): Promise<string> =>
     (await run('keys', 'create', '--tenant', 'acme', '--alg', 'ed25519')).text.trim().slice(0, -3);
   const [mine, other] = [await create(), await create()];

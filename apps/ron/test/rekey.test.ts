@@ -4,7 +4,7 @@ import { readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { leaks } from '@ron/auth/testing';
-import { Process, ron, temporaryDir, up, type Ended, type RunInit, type Up } from './support.ts';
+import { command, Process, temporaryDir, up, type Ended, type RunInit, type Up } from './support.ts';
 
 const [FIRST, SECOND] = ['a1'.repeat(32), 'b2'.repeat(32)];
 for (const kek of [FIRST, SECOND]) leaks.secret('a key of kms', kek);
@@ -17,7 +17,7 @@ async function stop(node: Up): Promise<void> {
 /** Starts the node, and returns the kids of its keys. */
 async function kidsOf(t: Parameters<typeof up>[0], dir: string, args: string[], init: RunInit = {}): Promise<string> {
   const node = await up(t, dir, args, init);
-  const listed = await ron(t, ['keys', 'list', '--dir', dir]);
+  const listed = await command(['keys', 'list', '--dir', dir]);
   assert.equal(listed.code, 0, listed.stderr);
   await stop(node);
   return listed.text;
@@ -27,13 +27,13 @@ describe('ron keys rekey', () => {
   test('replaces a generated key in its file; a running node and the old key are refused', async (t) => {
     const dir = await temporaryDir(t);
     const kek_file = join(dir, 'kms', 'data', 'kek');
-    const rekey = (...args: string[]): Promise<Ended> => ron(t, ['keys', 'rekey', '--dir', dir, ...args]);
+    const rekey = (...args: string[]): Promise<Ended> => command(['keys', 'rekey', '--dir', dir, ...args]);
     assert.equal((await rekey('--generate')).code, 66, 'there is no data');
     const node = await up(t, dir);
-    const made = await ron(t, ['keys', 'create', '--alg', 'ed25519', '--dir', dir]);
+    const made = await command(['keys', 'create', '--alg', 'ed25519', '--dir', dir]);
     const refused = await rekey('--generate');
     assert.deepEqual([refused.code, /is in use by `ron up`/.test(refused.stderr)], [69, true]);
-    assert.equal((await ron(t, ['cap', 'revoke', 'bob', '--dir', dir])).code, 0);
+    assert.equal((await command(['cap', 'revoke', 'bob', '--dir', dir])).code, 0);
     await stop(node);
     const before = await readFile(kek_file, 'utf8');
     assert.equal((await rekey()).code, 64);
@@ -51,7 +51,7 @@ describe('ron keys rekey', () => {
     assert.match(await kidsOf(t, dir, []), new RegExp(made.text.trim().replace(/#.*/, '')));
     await rename(kek_file, `${kek_file}.new`);
     await writeFile(kek_file, before, { mode: 0o600 });
-    const old = new Process(t, ['up', '--base-port', '0', '--dir', dir]);
+    const old = new Process(t, ['up', '--only', 'kms', '--base-port', '0', '--dir', dir]);
     await old.until('the refusal', () => old.stderr.includes('the key or passphrase is wrong'));
     old.kill('SIGTERM');
     await old.ended;
@@ -61,11 +61,11 @@ describe('ron keys rekey', () => {
   test('replaces RON_KEK, and seals the files of the other services with it too', async (t) => {
     const dir = await temporaryDir(t);
     const node = await up(t, dir, [], { env: { RON_KEK: FIRST } });
-    const made = await ron(t, ['keys', 'create', '--alg', 'ed25519', '--dir', dir]);
-    assert.equal((await ron(t, ['cap', 'revoke', 'bob', '--dir', dir])).code, 0);
+    const made = await command(['keys', 'create', '--alg', 'ed25519', '--dir', dir]);
+    assert.equal((await command(['cap', 'revoke', 'bob', '--dir', dir])).code, 0);
     await stop(node);
     const rekey = (...args: string[]): Promise<Ended> =>
-      ron(t, ['keys', 'rekey', '--dir', dir, ...args], { env: { RON_KEK: FIRST } });
+      command(['keys', 'rekey', '--dir', dir, ...args], { RON_KEK: FIRST });
     const generated = await rekey('--generate');
     assert.deepEqual(
       [generated.code, /RON_KEK cannot be replaced here: write the new key to a file/.test(generated.stderr)],
@@ -88,7 +88,7 @@ describe('ron keys rekey', () => {
     await stop(await up(t, dir, ['--only', 'kms']));
     const file = join(dir, 'passphrase.cap');
     await writeFile(file, 'correct horse battery staple\n', { mode: 0o600 });
-    const done = await ron(t, ['keys', 'rekey', '--dir', dir, '--new-passphrase-file', file]);
+    const done = await command(['keys', 'rekey', '--dir', dir, '--new-passphrase-file', file]);
     assert.equal(done.code, 0, done.stderr);
     assert.match(done.text, /Set kms\.passphrase_file to .*passphrase\.cap, and remove kms\.kek_file/);
     await stop(await up(t, dir, ['--only', 'kms', '--set', `kms.kms.passphrase_file=${file}`]));

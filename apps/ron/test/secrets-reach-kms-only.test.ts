@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { chmod, chown, mkdir, readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { kekFromText, SealedFile, serviceKek } from '@ron/custody/sealed';
 import { leaks } from '@ron/auth/testing';
 import { NEVER } from '@ron/kernel';
 import { eventually } from '@ron/testkit';
-import { ron, temporaryDir, up, type Ended, type Up } from './support.ts';
+import { CleanUps, command, ron, temporaryDir, up, type Ended, type Up } from './support.ts';
 
 const KEK = '5ec4e7'.padEnd(64, '0123456789abcdef');
 const SECRETS = {
@@ -37,16 +37,25 @@ async function filesBelow(dir: string): Promise<string[]> {
 }
 
 describe('a node with secrets in its environment', () => {
-  test('environments, command lines, logs and files contain them only in kms', { skip: !IS_ROOT }, async (t) => {
-    const dir = await temporaryDir(t);
-    const node = await up(t, dir, [], { env: SECRETS });
+  const cleanUps = new CleanUps();
+  let dir: string;
+  let node: Up;
+
+  before(async () => {
+    dir = await temporaryDir(cleanUps);
+    node = await up(cleanUps, dir, [], { env: SECRETS });
+    assert.equal((await command(['keys', 'create', '--dir', dir])).code, 0);
+    assert.equal((await command(['cap', 'revoke', 'bob', '--dir', dir])).code, 0);
+  });
+  after(() => cleanUps.run());
+
+  test('environments, command lines, logs and files contain them only in kms', { skip: !IS_ROOT }, async () => {
     const { kms, storage, passport } = node.pids;
     assert.deepEqual(found(await environ(kms!)), Object.keys(SECRETS));
     for (const pid of [storage!, passport!]) assert.deepEqual(found(await environ(pid)), []);
     assert.ok((await environ(passport!)).includes(`RON_KEK=${serviceKek(KEK, 'passport')}`));
     for (const pid of [kms!, storage!, passport!, node.process.child.pid!])
       assert.deepEqual(found(await readFile(`/proc/${pid}/cmdline`, 'latin1')), []);
-    assert.equal((await ron(t, ['keys', 'create', '--dir', dir])).code, 0);
     node.process.kill('SIGTERM');
     assert.equal((await node.process.ended).code, 0);
     for (const path of await filesBelow(dir)) {
@@ -57,10 +66,7 @@ describe('a node with secrets in its environment', () => {
   });
 
   test('files that an earlier version sealed with the key of the node keep their content', async (t) => {
-    const dir = await temporaryDir(t);
-    const first = await up(t, dir, [], { env: SECRETS });
-    assert.equal((await ron(t, ['cap', 'revoke', 'bob', '--dir', dir])).code, 0);
-    await stop(first);
+    await stop(node);
     const revocations = join(dir, 'passport', 'data', 'revocations');
     const cache = join(dir, 'storage', 'auth', 'cache');
     const before = await relock(revocations, 'revocations', serviceKek(KEK, 'passport'), KEK);

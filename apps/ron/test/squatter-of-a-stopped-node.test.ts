@@ -6,7 +6,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { ron, temporaryDir } from './support.ts';
+import { command, inTemporaryDir } from './support.ts';
 
 /** Says yes to everything, and remembers each request. */
 async function squatter(t: TestContext, port: number): Promise<{ url: string; received: string[] }> {
@@ -36,21 +36,20 @@ const ROOT = [
 ];
 
 test('no command reports the success of a server to which it sent no capability', async (t) => {
-  const cwd = await temporaryDir(t);
+  await inTemporaryDir(t);
   const { url } = await squatter(t, 0);
   for (const args of [REVOKE, ...OTHERS, ...ROOT]) {
-    const { code, text, stderr } = await ron(t, [...args, '--url', url], { cwd });
+    const { code, text, stderr } = await command([...args, '--url', url]);
     assert.deepEqual([code, text], [77, ''], args.join(' '));
     assert.match(stderr, /answered without a capability: it is not (kms|passport)/);
   }
 });
 
 test('a command for a stopped node calls no TCP port', async (t) => {
-  const cwd = await temporaryDir(t);
-  await writeFile(join(cwd, 'private.txt'), 'private');
+  await writeFile(join(await inTemporaryDir(t), 'private.txt'), 'private');
   const squatters = await Promise.all([7101, 7105, 7107].map((port) => squatter(t, port).catch(() => undefined)));
   for (const args of [REVOKE, ...OTHERS, ...ROOT, ['put', 'private.txt'], ['keys', 'list']]) {
-    const { code, text, stderr } = await ron(t, args, { cwd });
+    const { code, text, stderr } = await command(args);
     assert.deepEqual([code, text], [69, ''], args.join(' '));
     assert.match(stderr, /is not running at unix:.*\.sock: start it with `npm start`/);
   }

@@ -1,13 +1,16 @@
-/** Helpers for tests of the command line: `ron` as a child process with its output. */
+/** Helpers for tests of the command line: `ron` as a child process with its output, and commands without a process. */
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { leaks } from '@ron/auth/testing';
 import { tempDir, type After } from '@ron/testkit';
+import { runCli } from '../src/cli.ts';
+import { Io } from '../src/io.ts';
 
 export const BIN = fileURLToPath(new URL('../bin/ron.js', import.meta.url));
 const WAIT_MS = 60_000;
@@ -144,6 +147,44 @@ export class Process {
 /** Runs `ron` until it exits. */
 export async function ron(t: After, args: readonly string[], init: RunInit = {}): Promise<Ended> {
   return await new Process(t, args, { input: '', ...init }).ended;
+}
+
+/**
+ * Runs a command in the process of the test, which is much cheaper than a new process. Paths are absolute, or relative to
+ * the directory of the test process. Not for `up`, standard input, or promises about a process: signals, users, pipes.
+ */
+export async function command(args: readonly string[], env: RunInit['env'] = {}): Promise<Ended> {
+  const { RON_DIR: _dir, RON_URL: _url, RON_CAPABILITY_FILE: _file, ...inherited } = process.env;
+  const [stdout, stderr] = [new Output(), new Output()];
+  const io = new Io({ stdout: stdout.stream, stderr: stderr.stream, env: { ...inherited, ...env } });
+  const code = await runCli(args, io);
+  const [out, text] = [stdout.bytes, stderr.bytes.toString()];
+  leaks.shown('standard error', text);
+  if (args[0] !== 'cap') leaks.shown('standard output', out.toString('latin1'));
+  return { code, signal: null, stdout: out, text: out.toString(), stderr: text };
+}
+
+/** A temporary directory that is the current one until the test ends, for a file whose tests run one after another. */
+export async function inTemporaryDir(t: After): Promise<string> {
+  const [before, work] = [process.cwd(), await temporaryDir(t)];
+  t.after(() => process.chdir(before));
+  process.chdir(work);
+  return work;
+}
+
+/** Collects the output of a command; not a terminal. */
+class Output {
+  readonly #chunks: Buffer[] = [];
+  readonly stream = new Writable({
+    write: (chunk: Buffer, _encoding, done) => {
+      this.#chunks.push(chunk);
+      done();
+    },
+  }) as unknown as NodeJS.WriteStream;
+
+  get bytes(): Buffer {
+    return Buffer.concat(this.#chunks);
+  }
 }
 
 export interface Up {

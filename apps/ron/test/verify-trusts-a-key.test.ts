@@ -8,14 +8,14 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
-import { ron, temporaryDir, up } from './support.ts';
+import { command, inTemporaryDir, up } from './support.ts';
 
 test('a file re-signed by the key of another tenant is not valid, with kms, with a trust file and offline', async (t) => {
-  const work = await temporaryDir(t);
+  const work = await inTemporaryDir(t);
   const dir = join(work, 'node');
   const node = await up(t, dir);
   const at = (name: string): string => join(work, name);
-  const run = (...args: string[]) => ron(t, [...args, '--dir', dir], { cwd: work });
+  const run = (...args: string[]) => command([...args, '--dir', dir]);
   await writeFile(at('report.txt'), 'all is well\n');
   const [acme, zoo] = await Promise.all(
     ['acme', 'zoo'].map(async (tenant) => (await run('keys', 'create', '--tenant', tenant)).text.trim()),
@@ -59,21 +59,21 @@ test('a file re-signed by the key of another tenant is not valid, with kms, with
   // Offline verification needs neither the node nor its directory.
   node.process.kill('SIGINT');
   await node.process.ended;
-  const offline = await ron(t, ['verify', 'report.txt', '--public', 'acme.pem'], { cwd: work });
+  const offline = await command(['verify', 'report.txt', '--public', 'acme.pem']);
   assert.match(offline.text, /^valid: signed by the key in acme\.pem \(ed25519, ml-dsa-65\) under the name acme\//);
-  const byEnvironment = await ron(t, ['verify', 'report.txt'], { cwd: work, env: { RON_TRUST: at('signers') } });
+  const byEnvironment = await command(['verify', 'report.txt'], { RON_TRUST: at('signers') });
   assert.equal(byEnvironment.text, `valid: ${acme} (ed25519, ml-dsa-65)\n`, byEnvironment.stderr);
   // A directory with files to verify does not bring its own list.
   await mkdir(at('.ron'));
   await copyFile(at('signers'), at('.ron/trust'));
-  assert.equal((await ron(t, ['verify', 'report.txt'], { cwd: work })).code, 64);
+  assert.equal((await command(['verify', 'report.txt'])).code, 64);
   await copyFile(at('signers'), join(dir, 'trust'));
   assert.equal((await run('verify', 'report.txt')).code, 0, 'the trust file of the named directory is the default');
   assert.equal((await run('verify', 'report.txt', '-s', 'forged.sig')).code, 65);
 });
 
 test('the answer of a server that is not known to be kms is not believed', async (t) => {
-  const work = await temporaryDir(t);
+  const work = await inTemporaryDir(t);
   const kid = 'acme/docs/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10#v1';
   const payload_b3 = Buffer.from(blake3(Buffer.from('all is well\n'))).toString('hex');
   const sigs = [{ kid, alg: 'ed25519', signature_b64: 'AAAA' }];
@@ -100,7 +100,7 @@ test('the answer of a server that is not known to be kms is not believed', async
     ['keys', 'export', kid],
     ['keys', 'show', kid],
   ]) {
-    const { code, text, stderr } = await ron(t, [...args, '--url', url], { cwd: work });
+    const { code, text, stderr } = await command([...args, '--url', url]);
     assert.deepEqual([code, text], [77, ''], args.join(' '));
     assert.match(stderr, /answered without a capability/);
   }

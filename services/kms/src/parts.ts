@@ -36,7 +36,7 @@ export async function openParts(context: KmsContext) {
     },
     record: (event) => rootEntries.record(event),
   });
-  await openAuthFor(context, vault, audience.deriver);
+  const onRotated = await openAuthFor(context, vault, audience.deriver);
   const counters = kmsCounters(metrics);
   const audit = openAudit({ runtime, vault, config: current, counters, egress, log, publish });
   await audit.space.load();
@@ -68,5 +68,5 @@ export async function openParts(context: KmsContext) {
     covered: audit.covered,
     witnesses: audit.witnesses,
   });
-  return { vault, secrets, audience, audit, monitor, refresher, operations };
+  return { vault, secrets, audience, onRotated, audit, monitor, refresher, operations };
 }

@@ -38,7 +38,8 @@ export const kms = defineService({
   eventLevel,
   async open(context: KmsContext) {
     const { config, runtime, log } = context;
-    const { vault, secrets, audience, audit, monitor, refresher, operations } = await openParts(context);
+    const parts = await openParts(context);
+    const { vault, secrets, audience, onRotated, audit, monitor, refresher, operations } = parts;
     const { trail, checkpointer, witnesses } = audit;
     return {
       routes: routes({
@@ -47,6 +48,7 @@ export const kms = defineService({
         ledger: vault.ledger,
         secrets,
         audience,
+        onRotated,
         auditor: audit.auditor,
         prove: (index, caller) => audit.prove(index, caller),
         pruner: audit.pruner,

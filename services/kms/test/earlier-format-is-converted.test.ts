@@ -170,10 +170,12 @@ test('files that the earlier version used again after a conversion that was kill
 });
 
 const CHILD = `
+import { flushCompileCache } from 'node:module';
 const [upgrade, vault, log, dir, at] = process.argv.slice(1);
 const { upgradeIfOld } = await import(upgrade);
 const { openVaultStore } = await import(vault);
 const { realFileSystem: fs } = await import(log);
+flushCompileCache();
 const { signal } = new AbortController();
 const unlock = { kek: new Uint8Array(32) };
 let steps = 0;
@@ -188,13 +190,16 @@ test('kill -9 after each step leaves files that the next start converts', { time
   assert.equal(KEK, '00'.repeat(32));
   const module = (name: string): string => new URL(name, import.meta.url).href;
   const modules = ['../src/vault/upgrade/upgrade.ts', '../src/vault/vault.ts', '../../../packages/log/src/index.ts'];
+  await using cache = await tempDir();
+  // Each child loads the same modules: only the first one compiles them.
+  const env = { ...process.env, NODE_COMPILE_CACHE: cache.path };
   for (let at = 1, isOver = false; !isOver; at++) {
     assert.ok(at < 40);
     await using temp = await tempDir();
     const dir = join(temp.path, 'data');
     const expected = await earlier(dir);
     const args = ['--input-type=module', '-e', CHILD, ...modules.map(module), dir, String(at)];
-    const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+    const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
     let told = '';
     child.stdout.on('data', (chunk: Buffer) => (told += chunk.toString()));
     await once(child, 'close');

@@ -1,8 +1,8 @@
-/** Withdraws a key step by step and is killed before or after the step with the given number. See killed.test.ts. */
+/** Withdraws a key, and stops before and after each step until it is continued. See killed.test.ts. */
 import { writeSync } from 'node:fs';
 import { path, startService } from './support.ts';
 
-const [dir, lastStep] = process.argv.slice(2) as [string, string];
+const [dir] = process.argv.slice(2) as [string];
 
 await using kms = await startService({ dir, flags: ['--kms.delete_wait=1ms'] });
 const name = (await kms.create('aes-256-gcm')).slice(0, -3);
@@ -10,27 +10,27 @@ for (let version = 1; version < 3; version++) await kms.post(`/keys/${path(name)
 const wrapped = await kms.post('/wrap', { kid: name, plaintext_key_b64: 'YWJj' });
 const { kid, wrapped_b64 } = wrapped.json as { kid: string; wrapped_b64: string };
 
-let steps = 0;
-const step = (): void => {
-  if (++steps === Number(lastStep)) process.kill(process.pid, 'SIGKILL');
+const stop = (): void => {
+  writeSync(1, 'stop\n');
+  process.kill(process.pid, 'SIGSTOP');
 };
-/** Counts the beginning and the end of each call. */
-function counted<A extends unknown[], R>(call: (...args: A) => Promise<R>): (...args: A) => Promise<R> {
+/** Stops at the beginning and the end of each call. */
+function stepped<A extends unknown[], R>(call: (...args: A) => Promise<R>): (...args: A) => Promise<R> {
   return async (...args) => {
-    step();
+    stop();
     const answer = await call(...args);
-    step();
+    stop();
     return answer;
   };
 }
 const { registry, backend } = kms.kms.vault;
-registry.change = counted(registry.change.bind(registry));
-backend.destroy = counted(backend.destroy.bind(backend));
+registry.change = stepped(registry.change.bind(registry));
+backend.destroy = stepped(backend.destroy.bind(backend));
 
 const acknowledged: string[] = [];
 const say = (state: string): void => {
   acknowledged.push(state);
-  // Synchronous: the next step may be the last.
+  // Synchronous: the process may stop next.
   writeSync(1, `${JSON.stringify({ kid, wrapped_b64, acknowledged })}\n`);
 };
 say('enabled');

@@ -2,12 +2,14 @@
  * The capability keys of kms, and the owner's capability.
  *
  * Contract: the owner's capability has every scope of kms, is written with mode 0600, and is replaced before it expires or
- * when it no longer verifies.
+ * when it no longer verifies. It is replaced before a rotation of the root is answered, so retiring the previous version
+ * leaves no time in which the file holds an invalid capability.
  */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   Checker,
+  DerivedKeySource,
   inspectToken,
   mint,
   OWNER_SUBJECT,
@@ -68,13 +70,16 @@ async function isGood(token: string, keys: KeySource, epochs: RevocationEpochs, 
   }
 }
 
-/** Opens the capability keys of kms: derived by its own root, cached under a key of the vault. */
+/**
+ * Opens the capability keys of kms: derived by its own root, cached under a key of the vault. Returns a function that
+ * renews the owner's capability after a rotation of the root.
+ */
 export async function openAuthFor(
   context: KmsContext,
   { dir, unlock }: Pick<Vault, 'dir' | 'unlock'>,
   deriver: KeyDeriver,
-): Promise<void> {
-  const { config, env, fs, signal, openAuth } = context;
+): Promise<(signal: AbortSignal) => Promise<void>> {
+  const { config, env, fs, log, signal, openAuth } = context;
   if (dir !== undefined && unlock !== undefined) {
     // Earlier versions sealed it with the key of the vault itself, which may change.
     const path = config.auth.cache_file ?? join(dir, 'auth', 'cache');
@@ -88,4 +93,14 @@ export async function openAuthFor(
   };
   const auth: ServiceAuth = await openAuth({ dir, deriver, unlock, onRefreshed: renewOwner });
   await renewOwner();
+  return async (within) => {
+    if (!(auth.keys instanceof DerivedKeySource)) return;
+    try {
+      await auth.keys.refresh('kms', within);
+      await renewOwner();
+    } catch (err) {
+      // The root is rotated; the task that polls its state renews the capability too.
+      log.warn({ err }, "failed to renew the owner's capability after the rotation of the audience root");
+    }
+  };
 }

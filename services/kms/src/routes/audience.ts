@@ -19,6 +19,8 @@ import type * as schemas from './schemas.ts';
 
 export interface AudienceRoutesInit {
   readonly audience: AudienceKeys<Caller>;
+  /** Called before a rotation is answered. Does not reject. */
+  readonly onRotated: (signal: AbortSignal) => Promise<void>;
   readonly auditor: Pick<Auditor, 'recordRefusal'>;
   /** Runs the work when the fair queue reaches it. */
   readonly enqueue: <A>(tenant: string, deadline: Deadline, work: () => Promise<A>) => Promise<A>;
@@ -55,7 +57,9 @@ export async function rotateRoot(
   requireRoot(init, context, 'rotate', {}, version);
   const { signal } = context.deadline;
   const rotate = (): Promise<RootState> => init.audience.rotate(version, callerOf(context), signal);
-  return stateView(await init.enqueue(AUDIENCE_TENANT, context.deadline, rotate));
+  const state = await init.enqueue(AUDIENCE_TENANT, context.deadline, rotate);
+  await init.onRotated(signal);
+  return stateView(state);
 }
 
 export async function retireRoot(
