@@ -143,6 +143,9 @@ suite('a damaged audit log', { concurrency: 2 }, () => {
         await node.until('the note', () => node.stderr.includes('kms is degraded'));
         assert.match(node.stderr, /^kms is degraded: audit_integrity \(kms refuses to sign: .*ron audit accept/m);
         await assertOnlySigningStops(damaged, why);
+        if (what !== 'a missing audit/') return;
+        const accepted = await damaged.run('audit', 'accept', '--reason', 'the disk failed', '--yes');
+        assert.match(accepted.text, /^former log +none was found$/m, accepted.stderr);
       });
     });
 
@@ -182,6 +185,7 @@ suite('a damaged audit log', { concurrency: 2 }, () => {
       const doctor = await run('doctor');
       assert.equal(doctor.code, 1);
       assert.match(doctor.text, /kms fails to start and is restarted: read logs\/kms\.log/);
+      assert.doesNotMatch(doctor.text, /key file/, 'a node with kms has none');
       await rename(join(data, 'kek.away'), join(data, 'kek'));
       await eventually('kms starts', async () => (await run('keys', 'list')).code === 0);
       assert.equal((await run('sign', file, '--key', kid)).code, 0);
