@@ -1,6 +1,6 @@
 /** `ron cap` with a node that has passport. */
 import assert from 'node:assert/strict';
-import { stat } from 'node:fs/promises';
+import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { eventually } from '@ron/testkit';
@@ -49,7 +49,24 @@ test('a capability is issued, shown, narrowed, used and revoked', async (t) => {
   assert.equal((await ron(t, ['cap', 'issue', '--scopes', 'storage:get', '--ttl', 'soon', '--dir', dir])).code, 64);
 
   assert.equal((await ron(t, ['cap', 'revoke', '--dir', dir])).code, 64);
+  const foreign = await ron(t, ['cap', 'revoke', '--id', 'xxx', '--dir', dir]);
+  assert.equal(foreign.code, 64);
+  assert.match(foreign.stderr, /--id must be an id as `ron cap show` prints it, 22 characters, not "xxx"/);
   assert.equal((await ron(t, ['cap', 'revoke', 'alice', '--all', '--dir', dir])).code, 64);
+
+  const root = join(dir, 'root.cap');
+  const before = await readFile(root, 'utf8');
+  // The node may renew the file at any time.
+  const doctorFinds = (finding: RegExp) =>
+    eventually(`doctor finds ${finding}`, async () => {
+      await writeFile(root, before, { mode: 0o600 });
+      return finding.test((await ron(t, ['doctor', '--dir', dir])).text);
+    });
+  const own = await ron(t, ['cap', 'show', '--audience', 'storage', '--json', '--dir', dir]);
+  const { id } = JSON.parse(own.text) as { id: string };
+  assert.equal((await ron(t, ['cap', 'revoke', '--id', id, '--dir', dir])).code, 0);
+  await doctorFinds(/^fail {2}the capability for storage is refused: capability was revoked; `ron up` renews it/m);
   const all = await ron(t, ['cap', 'revoke', '--all', '--dir', dir]);
   assert.match(all.text, /^Revoked all capabilities issued until now\n$/, all.stderr);
+  await doctorFinds(/^fail {2}the capability for passport is refused: .*capability was revoked; `ron up` renews it/m);
 });

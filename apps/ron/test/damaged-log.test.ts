@@ -167,6 +167,9 @@ suite('a damaged audit log', { concurrency: 2 }, () => {
         assert.match(node.stderr, /^kms is degraded: audit_integrity \(kms refuses to sign: .*ron audit accept/m);
         if (isWhole === true) await assertStorageWorks(damaged);
         await assertOnlySigningStops(damaged, why);
+        if (what !== 'a missing audit/') return;
+        const accepted = await damaged.run('audit', 'accept', '--reason', 'the disk failed', '--yes');
+        assert.match(accepted.text, /^former log +none was found$/m, accepted.stderr);
       });
     });
 
@@ -206,6 +209,7 @@ suite('a damaged audit log', { concurrency: 2 }, () => {
       const doctor = await run('doctor');
       assert.equal(doctor.code, 1);
       assert.match(doctor.text, /kms fails to start and is restarted: read logs\/kms\.log/);
+      assert.doesNotMatch(doctor.text, /key file/, 'a node with kms has none');
       await rename(join(data, 'kek.away'), join(data, 'kek'));
       await eventually('kms starts', async () => (await run('keys', 'list')).code === 0);
       assert.equal((await run('sign', file, '--key', kid)).code, 0);

@@ -42,7 +42,9 @@ test('a key is disabled, deleted in two steps and restored, and a minimum versio
   const early = await run('keys', 'delete', key, '--yes');
   assert.equal(early.code, 1);
   assert.match(early.stderr, /can be deleted after the waiting period/);
-  assert.match((await sign()).stderr, /is being deleted: restore it first/);
+  assert.match((await sign()).stderr, /is being deleted: restore the whole key first/);
+  const partly = await run('keys', 'restore', kid);
+  assert.ok(partly.stderr.includes(`${key} is being deleted: restore the whole key first`), partly.stderr);
   assert.equal((await run('keys', 'restore', key)).text, `${key} is kept\n`);
   assert.equal((await sign()).code, 0);
 

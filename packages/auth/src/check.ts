@@ -3,6 +3,7 @@
  *
  * Contract: pure. All caveats must hold, so a further caveat can only refuse more. A restricted fact that the request does not
  * state is refused, unless its route states it later (`facts_later`); phase 2 requires that it does.
+ * A route whose answer is public data lists facts that it ignores (`facts_ignored`).
  */
 import type { AccessRefusal, AccessRequest, Service } from '@ron/proto';
 import type { BodyCaveat, Caveat, FactCaveat } from './capability/caveats.ts';
@@ -32,6 +33,7 @@ export function refusalOf(caveat: Caveat, request: AccessRequest, at: CheckPoint
     case 'label':
     case 'tenant':
       if (request.facts_later?.includes(caveat.key) === true) return undefined;
+      if (request.facts_ignored?.includes(caveat.key) === true) return undefined;
       return factRefusal(caveat, request.facts?.[caveat.key]);
     case 'bytes':
       if (request.body_bytes === undefined || request.body_bytes <= caveat.body_bytes_max) return undefined;

@@ -27,6 +27,8 @@ export interface AccessRequest {
   readonly facts?: AccessFacts | undefined;
   /** Facts that only the body contains. The handler passes them to `phase2.facts` before any side effect. */
   readonly facts_later?: readonly FactName[] | undefined;
+  /** Caveats about these facts do not restrict the request. */
+  readonly facts_ignored?: readonly FactName[] | undefined;
   /** The declared length of the decoded body: 0 without a body, undefined when it is not declared. */
   readonly body_bytes?: number | undefined;
   /** A hash of the body that the client declared, `sha256:<hex>` or `b3:<hex>`. */

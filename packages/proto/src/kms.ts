@@ -158,8 +158,8 @@ export interface AuditStatus {
 export interface AcceptedAudit {
   /** The log that begins with the next start of kms. */
   readonly next_origin: string;
-  /** The directory beside the log in which the former one is kept. */
-  readonly archive: string;
+  /** The directory beside the log in which the former one is kept; absent if there was none. */
+  readonly archive?: string;
 }
 
 export interface AuditProof {

@@ -96,7 +96,8 @@ function keyRoutes(init: KeyRoutesInit): Route[] {
       ...GET,
       path: `${BASE}/keys`,
       scope: 'kms:read',
-      summary: 'Lists keys by name, below `prefix`. `after` continues a list where it ended.',
+      summary:
+        'Lists keys by name, below `prefix`. `next` is set if more follow, even after fewer than `limit`: pass it as `after`.',
       facts: ({ query }) => ({ tenant: query['tenant'], name: query['prefix'] }),
       schema: schemas.LIST,
       handler: (context) => listKeys(init, context),
@@ -302,6 +303,8 @@ function auditRoutes(init: AuditRoutesInit): Route[] {
     route({
       ...read,
       path: `${BASE}/audit/keys`,
+      // A tenant verifies the proofs of its own entries with these public keys.
+      facts_ignored: ['tenant', 'name'],
       summary: "Returns the log's name and the keys that sign its checkpoints.",
       schema: schemas.LOG_KEYS,
       handler: () => readLogKeys(init),

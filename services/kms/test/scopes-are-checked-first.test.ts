@@ -79,6 +79,19 @@ describe('capabilities', () => {
     assertRefusal(await kms.get('/keys?tenant=zoo', acme), 403, 'forbidden');
   });
 
+  test('a capability for one tenant or key reads the public keys of the log, but neither checkpoints nor tiles', async () => {
+    for (const caveat of ['tenant = acme', `name ^= ${kid}`]) {
+      const limited = await kms.allow({ caveats: [caveat] });
+      assert.equal((await kms.get('/audit/keys', limited)).status, 200, caveat);
+      assertRefusal(await kms.get('/audit/checkpoint', limited), 403, 'forbidden');
+      assertRefusal(await kms.get('/audit/tile/entries/000.p/1', limited), 403, 'forbidden');
+    }
+    const labelled = await kms.allow({ caveats: ['label ^= a'] });
+    assertRefusal(await kms.get('/audit/keys', labelled), 403, 'forbidden');
+    const signer = await kms.allow({ scopes: ['kms:sign'], caveats: ['tenant = acme'] });
+    assertRefusal(await kms.get('/audit/keys', signer), 403, 'forbidden');
+  });
+
   test('a capability for one key: every kid of a request must begin with the name', async () => {
     const other = await kms.create('ed25519');
     const name = kid.slice(0, -3);

@@ -33,14 +33,14 @@ export async function accept(values: AcceptValues, io: Io, signal: AbortSignal):
   if (problem === undefined || problem_sha256 === undefined)
     throw new CliError('failed', `the audit log ${status.origin} is sound: there is no damage to accept`);
   io.note(factsOf(status));
-  await confirm({ io, signal, values }, 'audit', 'A new log begins; the former one is kept.');
+  await confirm({ io, signal, values }, 'audit', 'A new log begins; the former one is kept, if there is one.');
   const accepted = await withKms(values, io, signal, (client) =>
     client.acceptAudit(problem_sha256, reason, { signal }),
   );
   const isRestarted = await restart(values, io, signal);
   const rows: [string, string][] = [
     ['accepted', problem],
-    ['former log', `kept in kms/data/${accepted.archive}`],
+    ['former log', accepted.archive === undefined ? 'none was found' : `kept in kms/data/${accepted.archive}`],
     ['new log', accepted.next_origin],
     ['signing', isRestarted ? 'works' : 'works after the next start of kms: restart it'],
   ];

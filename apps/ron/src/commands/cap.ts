@@ -8,8 +8,9 @@ import { readCapabilities, type Capabilities } from '../capability-file.ts';
 import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, messageOf } from '../exits.ts';
 import { columns } from '../format.ts';
-import { homeOf, runningService } from '../home.ts';
+import { homeOf } from '../home.ts';
 import { writeSecret } from '@ron/log/secret-file';
+import { passportVerdict } from '../passport-verdict.ts';
 import { withClient } from '../service-client.ts';
 
 const { dir, pin, 'capability-file': capabilityFile } = CONNECTION_OPTIONS;
@@ -115,16 +116,10 @@ async function show(invocation: CapInvocation): Promise<void> {
   }
 }
 
-/** The verdict of this node's passport about a token; undefined if passport does not run or fails to answer. */
+/** Undefined, with a note, if passport fails to answer. */
 async function verdictOf({ values, io, signal }: CapInvocation, token: string): Promise<TokenVerdict | undefined> {
-  const home = homeOf(values, io);
-  const passport = await runningService(home, 'passport');
-  if (passport === undefined) return undefined;
-  // The node's own capability authorizes the request; the token itself is sent to passport only.
-  const own = { ...values, url: passport.socket_url, 'capability-file': home.capability };
-  const verify = (client: PassportClient): Promise<TokenVerdict> => client.verify({ token }, signal);
   try {
-    return await withClient('passport', (init) => new PassportClient(init), own, io, signal, verify);
+    return await passportVerdict(homeOf(values, io), token, io, signal);
   } catch (error) {
     signal.throwIfAborted();
     io.note(`failed to check the capability with passport: ${messageOf(error)}`);
@@ -156,6 +151,7 @@ async function issue({ values, io, signal }: CapInvocation, caveats: readonly st
 type Target = Parameters<PassportClient['revoke']>[0];
 
 async function revoke({ values, io, signal }: CapInvocation, target: Target): Promise<void> {
+  if ('capability_id' in target) await requireId(target.capability_id);
   const revoked = await withClient(
     'passport',
     (init) => new PassportClient(init),
@@ -165,6 +161,15 @@ async function revoke({ values, io, signal }: CapInvocation, target: Target): Pr
     (client) => client.revoke(target, signal),
   );
   return io.result(revokedText(target), revoked);
+}
+
+async function requireId(id: string): Promise<void> {
+  const { CAPABILITY_ID_PATTERN } = await import('@ron/auth');
+  if (new RegExp(CAPABILITY_ID_PATTERN).test(id)) return;
+  throw usage(
+    { name: 'cap' },
+    `--id must be an id as \`ron cap show\` prints it, 22 characters, not ${JSON.stringify(id)}`,
+  );
 }
 
 function revokedText(target: Target): string {

@@ -1,7 +1,9 @@
 /** `ron doctor`: checks the machine and the node, and names the action for each problem. */
+import type { TokenVerdict } from '@ron/proto';
 import { command, CONNECTION_OPTIONS } from '../command.ts';
 import type { Finding } from '../doctor/finding.ts';
 import type { Exit } from '../exits.ts';
+import type { Io } from '../io.ts';
 import { homeOf, isAlive, readState, type Home } from '../home.ts';
 
 export default command({
@@ -14,7 +16,7 @@ export default command({
   args: [0, 0],
   examples: { 'ron doctor': 'list problems, each with the action that resolves it' },
   async run({ values, io, signal }): Promise<Exit> {
-    const findings = await examine(homeOf(values, io), signal);
+    const findings = await examine(homeOf(values, io), io, signal);
     const lines = findings.map(
       ({ level, what, fix }) => `${level.padEnd(4)}  ${what}${fix === undefined ? '' : `: ${fix}`}`,
     );
@@ -23,28 +25,41 @@ export default command({
   },
 });
 
-async function examine(home: Home, signal: AbortSignal): Promise<Finding[]> {
-  const [machine, capabilities, services, audit, { checkKeyFiles }, { checkVolumes }, { SERVICE_TABLE }] =
-    await Promise.all([
-      import('../doctor/machine.ts'),
-      import('../doctor/capabilities.ts'),
-      import('../doctor/services.ts'),
-      import('../doctor/audit.ts'),
-      import('../doctor/keys.ts'),
-      import('../doctor/volumes.ts'),
-      import('../up/table/services.ts'),
-    ]);
+async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding[]> {
+  const [
+    machine,
+    capabilities,
+    services,
+    audit,
+    { checkKeyFiles },
+    { checkVolumes },
+    { SERVICE_TABLE },
+    { passportVerdict },
+  ] = await Promise.all([
+    import('../doctor/machine.ts'),
+    import('../doctor/capabilities.ts'),
+    import('../doctor/services.ts'),
+    import('../doctor/audit.ts'),
+    import('../doctor/keys.ts'),
+    import('../doctor/volumes.ts'),
+    import('../up/table/services.ts'),
+    import('../passport-verdict.ts'),
+  ]);
   const recorded = await readState(home);
   const stated = recorded !== undefined && isAlive(recorded.pid) ? recorded.services : undefined;
   const found = stated ?? (await services.findRunning(home, SERVICE_TABLE, signal));
   const isRunning = found !== undefined;
   const expected = isRunning ? SERVICE_TABLE.filter(({ name }) => found[name] !== undefined) : SERVICE_TABLE;
+  // A service that fails to start has a pid, but no URL.
+  const pids = stated === undefined ? {} : recorded!.pids;
+  const planned = SERVICE_TABLE.filter(({ name }) => expected.some((each) => each.name === name) || name in pids);
+  const verify = (token: string): Promise<TokenVerdict | undefined> => passportVerdict(home, token, io, signal);
   const common = [
     machine.checkNode(),
     ...(await machine.checkDirectory(home)),
-    ...(await capabilities.checkRootCapability(home, expected, isRunning)),
+    ...(await capabilities.checkRootCapability(home, expected, isRunning, verify)),
     ...(await capabilities.checkServiceCapabilities(home, expected, isRunning)),
-    ...(await checkKeyFiles(home, expected, isRunning, signal)),
+    ...(await checkKeyFiles(home, planned, isRunning, signal)),
     ...(await audit.checkAuditLog(home, signal)),
   ];
   if (!isRunning) return [...common, ...(await checkVolumes(home)), ...(await services.checkPorts(SERVICE_TABLE))];

@@ -1,8 +1,9 @@
 /** Checks the capability files of a node, from the same table as `ron up`. */
 import { inspectToken } from '@ron/auth';
 import { sched } from '@ron/kernel/core';
+import type { TokenVerdict } from '@ron/proto';
 import { readCapabilities, readCapabilityFile } from '../capability-file.ts';
-import { messageOf } from '../exits.ts';
+import { CliError, messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 import { isAsWanted } from '../up/capabilities/renewal.ts';
 import { callFiles, ownerFile, rootWanted, type Wanted } from '../up/table/capability-files.ts';
@@ -14,11 +15,15 @@ const MINUTE_MS = 60_000;
 const RENEWED = 'run `ron up`, which renews it';
 const RENEWED_SOON = '`ron up` renews it within a minute; otherwise restart `ron up`';
 
+/** The verdict of passport about a token; undefined if passport does not run. */
+export type Verify = (token: string) => Promise<TokenVerdict | undefined>;
+
 /** Checks the tokens of `root.cap`; a missing one is a problem only while its service runs. */
 export async function checkRootCapability(
   home: Home,
   services: readonly ServiceEntry[],
   isRunning: boolean,
+  verify: Verify,
 ): Promise<Finding[]> {
   const what = 'the capability';
   const fix = fixOf(isRunning);
@@ -37,8 +42,10 @@ export async function checkRootCapability(
   else {
     for (const { name } of services) {
       const token = found[name];
-      if (token !== undefined) report.check(`${what} for ${name}`, token, rootWanted(name));
-      else if (isRunning) report.fail(`${what} for ${name} is missing`);
+      if (token !== undefined) {
+        report.check(`${what} for ${name}`, token, rootWanted(name));
+        if (isRunning && report.isOk) await report.verify(`${what} for ${name}`, token, verify);
+      } else if (isRunning) report.fail(`${what} for ${name} is missing`);
     }
   }
   return report.findings(() => `capability, valid for ${report.left}`);
@@ -106,6 +113,22 @@ class Report {
         this.fail(`${what} has the wrong audience, subject, scopes or caveats`);
     } catch (error) {
       this.fail(what, `${messageOf(error)}; ${this.#fix}`);
+    }
+  }
+
+  get isOk(): boolean {
+    return this.#failed.length === 0;
+  }
+
+  /** A passport that fails to answer is a finding of another check. */
+  async verify(what: string, token: string, verify: Verify): Promise<void> {
+    try {
+      const verdict = await verify(token);
+      if (verdict?.ok === false) this.fail(`${what} is refused`, `${verdict.reason}; ${this.#fix}`);
+    } catch (error) {
+      // The capability for passport authorized the request.
+      if (error instanceof CliError && error.exit === 'permission')
+        this.fail('the capability for passport is refused', `${error.message}; ${this.#fix}`);
     }
   }
 

@@ -2,8 +2,10 @@
  * A TCP port that `ron up` keeps for a service, even while the service restarts.
  *
  * Contract: the port is bound here, and the service listens on the inherited socket. The socket stays open when the service
- * dies: no other process can bind the port, and connections wait in the backlog until the next run accepts them. This
- * process never accepts one. `close` ends that when the service has stopped.
+ * dies. Once the service has listened for the first time, no other process can bind the port, and connections wait in the
+ * backlog until the next run accepts them. Before, a process that sets SO_REUSEADDR can bind the port and listen first;
+ * then the service fails with EADDRINUSE, which `ron up` reports. This process never accepts a connection. Disposal
+ * releases the port.
  */
 import * as net from 'node:net';
 import { CliError } from '../exits.ts';

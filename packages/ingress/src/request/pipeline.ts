@@ -116,9 +116,9 @@ export class Pipeline {
     facts: AccessFacts | undefined,
     body_bytes: number | undefined,
   ): AccessVerdict | Promise<AccessVerdict> {
-    const { facts_later } = row;
+    const { facts_later, facts_ignored } = row;
     const source_ip = ip === LOCAL_PEER ? LOCAL_IP : ip;
-    const request = { authorization, scope: row.scope!, source_ip, facts, facts_later, body_bytes };
+    const request = { authorization, scope: row.scope!, source_ip, facts, facts_later, facts_ignored, body_bytes };
     return this.#init.access!.checkHeaders(request, this.#init.signal);
   }
 

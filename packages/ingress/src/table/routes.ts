@@ -142,6 +142,8 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   }) => AccessFacts;
   /** Facts that only the body contains. The handler must call `actsOn` before it changes anything, or it is refused. */
   readonly facts_later?: readonly FactName[];
+  /** Caveats about these facts do not restrict the route: its answer is public data that belongs to no tenant or name. */
+  readonly facts_ignored?: readonly FactName[];
   readonly lane: Lane;
   readonly body: BodyMode;
   /** The name of the declared deadline that is its budget, and its label in `io_timeouts_total{op}`. */

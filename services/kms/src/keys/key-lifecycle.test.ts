@@ -5,7 +5,7 @@ import { isRonError, NEVER } from '@ron/kernel';
 import { formatKid } from './kid.ts';
 import { SecretOperations } from '../secrets/secret-operations.ts';
 import { KeyRegistry } from './key-registry.ts';
-import { stateOf, type KeyVersion } from './key-record.ts';
+import { stateOf, summaryOf, type KeyRecord, type KeyState, type KeyVersion } from './key-record.ts';
 import { storeWith } from './testing.ts';
 import { KeyLifecycle } from './key-lifecycle.ts';
 import { KeyOperations } from './key-operations.ts';
@@ -32,6 +32,7 @@ async function setUp(backend: MemoryBackend) {
   return { registry, work, make, secrets, name, old, wrapped, unwrap, [Symbol.asyncDispose]: close };
 }
 
+const state = (record: KeyRecord): KeyState => stateOf(record, summaryOf(record));
 const isRefused = (error: unknown): boolean => isRonError(error, 'conflict');
 
 test('a version that is being destroyed cannot be restored', async () => {
@@ -116,7 +117,7 @@ test('a key in its waiting period is disabled, cannot be changed, and is restore
     await using keys = await setUp(new MemoryBackend());
     if (wasDisabled) await keys.work.disable(keys.name, NEVER);
     const before = keys.registry.index.record(keys.name);
-    assert.equal(stateOf((await keys.work.deleteKey(keys.name, NEVER)).record), 'deleting');
+    assert.equal(state((await keys.work.deleteKey(keys.name, NEVER)).record), 'deleting');
     await assert.rejects(keys.unwrap(), isRefused);
     for (const change of [
       keys.make.rotate(keys.name, undefined, NEVER),
@@ -145,14 +146,14 @@ test('the deletion of a key destroys all versions, keeps the public parts, and r
   await keys.work.deleteKey(keys.name, NEVER);
   for (budget of [0, 1]) {
     await assert.rejects(keys.work.deleteKey(keys.name, NEVER), /pulled out/);
-    assert.equal(stateOf(keys.registry.index.record(keys.name)), 'destroying');
+    assert.equal(state(keys.registry.index.record(keys.name)), 'destroying');
     await assert.rejects(keys.work.restoreKey(keys.name, NEVER), isRefused);
     await assert.rejects(keys.unwrap(), isRefused);
     await assert.rejects(keys.make.rotate(keys.name, undefined, NEVER), isRefused);
   }
   budget = 2;
   const { record } = await keys.work.deleteKey(keys.name, NEVER);
-  assert.deepEqual([stateOf(record), [...destroyed].toSorted()], ['deleted', handles.toSorted()]);
+  assert.deepEqual([state(record), [...destroyed].toSorted()], ['deleted', handles.toSorted()]);
   assert.equal(record.versions.length, 2);
   assert.deepEqual((await keys.work.deleteKey(keys.name, NEVER)).record, record, 'a retry changes nothing');
 });
@@ -164,5 +165,5 @@ test('a version of many, and a key of many versions, are deleted', async () => {
   await keys.work.deleteVersion(keys.old, NEVER);
   await keys.work.deleteKey(keys.name, NEVER);
   const { record } = await keys.work.deleteKey(keys.name, NEVER);
-  assert.equal(stateOf(record), 'deleted');
+  assert.equal(state(record), 'deleted');
 });

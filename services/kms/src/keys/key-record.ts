@@ -52,14 +52,40 @@ export interface KeyRecord {
   readonly versions: readonly KeyVersion[];
 }
 
+/** A key without its versions. */
+export type KeyFields = Omit<KeyRecord, 'versions'>;
+
+/** The facts about all versions of a key that a list shows. Stored with the key, so that a list does not read them all. */
+export interface VersionSummary {
+  /** Versions are numbered from 1 to this. */
+  readonly count: number;
+  /** The numbers of deleted versions. */
+  readonly deleted: readonly number[];
+  /** The numbers of the versions in the waiting period of their deletion, and its end. */
+  readonly deleting: readonly (readonly [version: number, deletable_ms: number])[];
+  /** The backend holds key material of a version. */
+  readonly has_material: boolean;
+}
+
+export function summaryOf({ versions }: KeyRecord): VersionSummary {
+  return {
+    count: versions.length,
+    deleted: versions.filter(({ deleted }) => deleted === true).map(({ version }) => version),
+    deleting: versions.flatMap(({ version, deleted, deletable_ms }) =>
+      deletable_ms === undefined || deleted === true ? [] : [[version, deletable_ms] as const],
+    ),
+    has_material: versions.some(({ handle }) => handle !== undefined),
+  };
+}
+
 /**
  * - `deleting`: in the waiting period of its deletion; it can be restored.
  * - `destroying`: deleted, but the backend may still hold key material. Repeat the deletion.
  */
 export type KeyState = 'enabled' | 'disabled' | 'deleting' | 'destroying' | 'deleted';
 
-export function stateOf({ disabled, deletable_ms, deleted, versions }: KeyRecord): KeyState {
-  if (deleted === true) return versions.some(({ handle }) => handle !== undefined) ? 'destroying' : 'deleted';
+export function stateOf({ disabled, deletable_ms, deleted }: KeyFields, { has_material }: VersionSummary): KeyState {
+  if (deleted === true) return has_material ? 'destroying' : 'deleted';
   if (deletable_ms !== undefined) return 'deleting';
   return disabled === true ? 'disabled' : 'enabled';
 }
@@ -67,7 +93,8 @@ export function stateOf({ disabled, deletable_ms, deleted, versions }: KeyRecord
 /** Throws `conflict` if the key is deleted or about to be. */
 export function requireKept({ name, deletable_ms, deleted }: KeyRecord): void {
   if (deleted === true) throw new RonError('conflict', `${name} was deleted`);
-  if (deletable_ms !== undefined) throw new RonError('conflict', `${name} is being deleted: restore it first`);
+  if (deletable_ms !== undefined)
+    throw new RonError('conflict', `${name} is being deleted: restore the whole key first`);
 }
 
 /** Throws `conflict` unless the key may use and create key material. */

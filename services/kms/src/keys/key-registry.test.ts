@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
-import { MemoryStore, type Change } from '@ron/custody/store';
+import { MemoryStore, type Change, type RangeInit, type RangeRecord } from '@ron/custody/store';
 import { OpLedger } from '../ops/op-ledger.ts';
-import { KeyRegistry } from './key-registry.ts';
-import { headOf, type KeyRecord } from './key-record.ts';
-import { STORE_BYTES } from './testing.ts';
+import { KeyRegistry, type KeyPage } from './key-registry.ts';
+import { headOf, type KeyRecord, type KeyVersion } from './key-record.ts';
+import { imageWith, STORE_BYTES } from './testing.ts';
 
 const NEVER = new AbortController().signal;
 const UUID = '0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
 const name = (tenant: string): string => `${tenant}/docs/ed25519/${UUID}`;
-const version = (number: number) => ({ version: number, handle: `k${number}`, public: [], created_ms: 0 });
+const version = (number: number): KeyVersion => ({ version: number, handle: `k${number}`, public: [], created_ms: 0 });
 const record = (tenant: string): KeyRecord => ({
   name: name(tenant),
   tenant,
@@ -25,10 +25,17 @@ const record = (tenant: string): KeyRecord => ({
 /** A store that counts its writes, and fails on demand. */
 class CountedStore extends MemoryStore {
   writes = 0;
+  versionsRead = 0;
   failure: Error | undefined;
 
   constructor() {
     super(STORE_BYTES);
+  }
+
+  override range(table: string, init: RangeInit): RangeRecord[] {
+    const found = super.range(table, init);
+    if (table === 'versions') this.versionsRead += found.length;
+    return found;
   }
 
   protected override async write(changes: readonly Change[]): Promise<void> {
@@ -126,18 +133,72 @@ test('pages list keys in the order of their names, and a key with many versions 
   await using store = new CountedStore();
   const registry = new KeyRegistry({ store, keys_max: 1000 });
   for (const tenant of ['b', 'a', 'c', 'ab']) await registry.change(() => record(tenant), NEVER);
-  const page = (prefix: string, after: string, limit: number): string[] =>
-    registry.page({ prefix, after, limit }).map(({ tenant }) => tenant);
-  assert.deepEqual(page('', '', 10), ['a', 'ab', 'b', 'c']);
-  assert.deepEqual(page('', name('ab'), 1), ['b']);
-  assert.deepEqual(page('a/', '', 10), ['a']);
-  assert.deepEqual(page('b/', name('b'), 10), []);
+  const page = async (prefix: string, after: string, limit: number): Promise<(string[] | string)[]> => {
+    const { keys, next } = await registry.page({ prefix, after, limit }, { signal: NEVER });
+    return [keys.map(({ fields }) => fields.tenant), ...(next === undefined ? [] : [next])];
+  };
+  assert.deepEqual(await page('', '', 10), [['a', 'ab', 'b', 'c']]);
+  assert.deepEqual(await page('', '', 4), [['a', 'ab', 'b', 'c']], 'no key follows');
+  assert.deepEqual(await page('', name('ab'), 1), [['b'], name('b')]);
+  assert.deepEqual(await page('a/', '', 10), [['a']]);
+  assert.deepEqual(await page('b/', name('b'), 10), [[]]);
   const versions = Array.from({ length: 300 }, (_, at) => version(at + 1));
   await registry.change((index) => ({ ...index.get(name('a'))!, versions }), NEVER);
   const again = new KeyRegistry({ store, keys_max: 1000 });
   await again.ready([`${name('a')}#v7`, 'no kid', name('none')], { signal: NEVER });
   assert.equal(again.ready([name('a')], { signal: NEVER }), undefined, 'it is in memory');
   assert.equal(headOf(again.index.get(name('a'))!).version, 300);
+});
+
+test('a list reads one version of each key, and a page ends at the limit of versions', async () => {
+  await using store = new CountedStore();
+  const registry = new KeyRegistry({ store, keys_max: 10_000 });
+  const tenants = Array.from({ length: 24 }, (_, at) => `t${String(at).padStart(2, '0')}`);
+  const versions = Array.from({ length: 1000 }, (_, at) => version(at + 1));
+  const marked = versions.with(1, { ...versions[1]!, deletable_ms: 5 }).with(2, { ...versions[2]!, deleted: true });
+  for (const tenant of tenants) await registry.change(() => ({ ...record(tenant), versions: marked }), NEVER);
+  store.versionsRead = 0;
+  const again = new KeyRegistry({ store, keys_max: 10_000 });
+  const found: string[] = [];
+  let pages = 0;
+  for (let after: string | undefined = ''; after !== undefined; pages++) {
+    const page: KeyPage = await again.page({ prefix: '', after, limit: 1000 }, { signal: NEVER });
+    for (const { fields, head, summary } of page.keys) {
+      found.push(fields.tenant);
+      assert.equal(head.version, 1000);
+      assert.deepEqual(summary, { count: 1000, deleted: [3], deleting: [[2, 5]], has_material: true });
+    }
+    after = page.next;
+  }
+  assert.deepEqual([found, pages, store.versionsRead], [tenants, tenants.length / 8, tenants.length]);
+  await assert.rejects(again.page({ prefix: '', after: '', limit: 1000 }, { signal: AbortSignal.abort() }));
+});
+
+test('a list leaves turns of the event loop to others', async () => {
+  await using store = new CountedStore();
+  const registry = new KeyRegistry({ store, keys_max: 1000 });
+  for (let at = 0; at < 100; at++) await registry.change(() => record(`t${at}`), NEVER);
+  let turns = 0;
+  const count = (): void => {
+    turns += 1;
+    next = setImmediate(count);
+  };
+  let next = setImmediate(count);
+  await registry.page({ prefix: '', after: '', limit: 1000 }, { signal: NEVER });
+  clearImmediate(next);
+  assert.ok(turns >= 5, `${turns} turns`);
+});
+
+test('a key that an earlier release stored is listed as any other', async () => {
+  const old = record('acme');
+  const versions = [version(1), { ...version(2), deleted: true as const }, version(3)];
+  const image = imageWith([{ ...old, versions }]) as Map<string, Map<string, Uint8Array>>;
+  image.get('keys')!.set(old.name, Buffer.from(JSON.stringify({ ...old, versions: 3 })));
+  await using store = new MemoryStore(STORE_BYTES, image);
+  const registry = new KeyRegistry({ store, keys_max: 10 });
+  const { keys } = await registry.page({ prefix: '', after: '', limit: 10 }, { signal: NEVER });
+  assert.deepEqual(keys[0]?.summary, { count: 3, deleted: [2], deleting: [], has_material: true });
+  assert.equal(keys[0]?.head.version, 3);
 });
 
 test('a kid finds its version, or the current one without a version', async () => {

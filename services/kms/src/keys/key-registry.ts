@@ -5,15 +5,24 @@
  * disk. The version of a key only increases. A refused change, or one that cannot be written, has no effect. A change costs
  * the same for any number of keys.
  * Bound: `keys_max` keys, `VERSIONS_PER_KEY` times as many versions, `VERSIONS_MAX` of one key; of keys and versions one
- * tenant holds at most as many as are still free. `CACHE_BYTES_MAX` of keys in memory. Overflow: `busy`, `storage_full`.
- * Cancellation: a waiting change is withdrawn; a change that is being written runs to its end.
+ * tenant holds at most as many as are still free. `CACHE_BYTES_MAX` of keys in memory. A page of a list: `PAGE_VERSIONS_MAX`
+ * versions, or one key. Overflow: `busy`, `storage_full`; a page ends early.
+ * Cancellation: a waiting change is withdrawn; a change that is being written runs to its end. A list ends between slices.
  */
 import { Cache } from '@ron/cache';
 import { Table, type Draft, type RecordStore } from '@ron/custody/store';
 import { RonError, sched } from '@ron/kernel';
 import { KeyIndex } from './key-index.ts';
 import { formatKid, nameOf, parseKid } from './kid.ts';
-import { headOf, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
+import {
+  headOf,
+  summaryOf,
+  type KeyFields,
+  type KeyRecord,
+  type KeyVersion,
+  type OpMark,
+  type VersionSummary,
+} from './key-record.ts';
 import { opKey, RETENTION_MS } from '../ops/op-id.ts';
 import * as tables from '../vault/tables.ts';
 
@@ -27,14 +36,24 @@ const VERSIONS_PER_KEY = 10;
 const CACHE_BYTES_MAX = 32 * 1024 * 1024;
 /** Versions that are read in one turn of the event loop. */
 const LOAD_VERSIONS = 64;
+/** Keys of a list that are read in one turn of the event loop. */
+const LIST_KEYS = 16;
+export const PAGE_VERSIONS_MAX = 2 * VERSIONS_MAX;
 /** About the size of a version in memory, besides its public keys. */
 const VERSION_BYTES = 256;
 
 /** Returns the changed or new record, given the current keys; throws to refuse the change. */
 export type Edit = (index: KeyIndex) => KeyRecord;
 
-/** A key as it is stored: its versions are records of their own. */
-type StoredKey = Omit<KeyRecord, 'versions'> & { readonly versions: number };
+/** A key as it is stored: its versions are records of their own. Keys that an earlier release stored have no summary. */
+type StoredKey = KeyFields & { readonly versions: number; readonly summary?: VersionSummary };
+
+/** A key as a list shows it. */
+export interface ListedKey {
+  readonly fields: KeyFields;
+  readonly head: KeyVersion;
+  readonly summary: VersionSummary;
+}
 
 /** Links an op_id to the version that it made, until the operation's answer is stored. */
 interface MadeBy {
@@ -59,6 +78,12 @@ export interface Page {
   /** Names follow it; empty: from the first. */
   readonly after: string;
   readonly limit: number;
+}
+
+export interface KeyPage {
+  readonly keys: readonly ListedKey[];
+  /** The last name of this page, if more keys follow. */
+  readonly next?: string;
 }
 
 export class KeyRegistry {
@@ -95,11 +120,41 @@ export class KeyRegistry {
     return missing.length === 0 ? undefined : this.#load(missing, deadline.signal);
   }
 
-  /** Keys in the order of their names. */
-  page({ prefix, after, limit }: Page): KeyRecord[] {
-    const start = after >= prefix ? `${after}\0` : prefix;
-    const stored = KEYS.range(this.#store, start, `${prefix}\uffff`, limit);
-    return stored.map(({ key }) => this.index.get(key)!);
+  /**
+   * Keys in the order of their names. Reads one version of each, in slices with a turn of the event loop between them, so
+   * keys that change meanwhile are listed in their state before or after the change.
+   */
+  async page({ prefix, after, limit }: Page, { signal }: { readonly signal: AbortSignal }): Promise<KeyPage> {
+    const keys: ListedKey[] = [];
+    let last = after;
+    let versions_total = 0;
+    for (;;) {
+      signal.throwIfAborted();
+      const start = last >= prefix ? `${last}\0` : prefix;
+      const slice = KEYS.range(this.#store, start, `${prefix}\uffff`, LIST_KEYS);
+      const heads = slice.map(({ key, value }) => versionKey(key, value.versions));
+      await this.#store.prefetch(tables.VERSIONS, heads, signal);
+      for (const { key, value } of slice) {
+        versions_total += value.versions;
+        if (keys.length === limit || (keys.length > 0 && versions_total > PAGE_VERSIONS_MAX))
+          return { keys, next: last };
+        keys.push(await this.#listed(value, signal));
+        last = key;
+      }
+      if (slice.length < LIST_KEYS) return { keys };
+      await sched.pause('keys.list');
+    }
+  }
+
+  async #listed({ versions, summary, ...fields }: StoredKey, signal: AbortSignal): Promise<ListedKey> {
+    const { name } = fields;
+    if (summary !== undefined) {
+      const [head] = readVersions(this.#store, name, versions - 1, versions);
+      return { fields, head: head!, summary };
+    }
+    await this.ready([name], { signal });
+    const record = this.index.record(name);
+    return { fields: record, head: headOf(record), summary: summaryOf(record) };
   }
 
   /** The kid that an operation made, if its process died before it stored the answer. */
@@ -138,7 +193,7 @@ export class KeyRegistry {
   #read(name: string): KeyRecord | undefined {
     const stored = KEYS.get(this.#store, name);
     if (stored === undefined) return undefined;
-    const record = { ...stored, versions: readVersions(this.#store, name, 0, stored.versions) };
+    const record = recordOf(stored, readVersions(this.#store, name, 0, stored.versions));
     this.#keep(record);
     return record;
   }
@@ -162,7 +217,7 @@ export class KeyRegistry {
       const handle = versions.at(-1)?.handle;
       if (handle !== undefined) await this.#store.prefetch(tables.SECRETS, [handle], signal);
       // If a key changed meanwhile, this may be a mixture of two states.
-      if (this.#changes_total === changes_total) this.#keep({ ...stored, versions });
+      if (this.#changes_total === changes_total) this.#keep(recordOf(stored, versions));
     }
   }
 
@@ -185,7 +240,7 @@ export class KeyRegistry {
 export function writeKey(draft: Draft, known: KeyRecord | undefined, record: KeyRecord): void {
   const { versions, ...fields } = record;
   const { name, tenant } = record;
-  const stored: StoredKey = { ...fields, versions: versions.length };
+  const stored: StoredKey = { ...fields, versions: versions.length, summary: summaryOf(record) };
   draft.put(tables.KEYS, name, Buffer.from(JSON.stringify(stored)), record);
   versions.forEach((version, at) => {
     if (version === known?.versions[at]) return;
@@ -202,6 +257,10 @@ export function writeKey(draft: Draft, known: KeyRecord | undefined, record: Key
     keys: held.keys + (known === undefined ? 1 : 0),
     versions: held.versions + added,
   });
+}
+
+function recordOf({ summary: _, ...fields }: StoredKey, versions: readonly KeyVersion[]): KeyRecord {
+  return { ...fields, versions };
 }
 
 /** The versions after number `from`, up to number `upto`. */

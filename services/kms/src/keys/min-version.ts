@@ -9,18 +9,18 @@
  * Bound: `RAISES_MAX` waiting raises. Overflow: a further raise joins the last one and restarts its wait.
  */
 import { RonError } from '@ron/kernel';
-import { headOf, type KeyRecord, type Raise } from './key-record.ts';
+import { headOf, type KeyFields, type KeyRecord, type Raise } from './key-record.ts';
 
 export const RAISES_MAX = 16;
 
 /** The oldest version that unwraps and derives. */
-export function minDataVersion({ min_version, raising }: KeyRecord, now_ms: number): number {
+export function minDataVersion({ min_version, raising }: KeyFields, now_ms: number): number {
   if (raising === undefined) return min_version;
   return raising.steps.findLast((step) => step.effective_ms <= now_ms)?.min_version ?? raising.from;
 }
 
 /** When the oldest version that unwraps and derives rises next; undefined if no raise is waiting. */
-export function effectiveAt_ms({ raising }: KeyRecord, now_ms: number): number | undefined {
+export function effectiveAt_ms({ raising }: KeyFields, now_ms: number): number | undefined {
   return raising?.steps.find((step) => step.effective_ms > now_ms)?.effective_ms;
 }
 

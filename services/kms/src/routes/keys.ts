@@ -5,7 +5,15 @@ import { RonError, sched } from '@ron/kernel';
 import type { Auditor } from '../audit/auditor.ts';
 import type { AuditOp } from '../audit/event.ts';
 import type { Deletion } from '../keys/key-lifecycle.ts';
-import { headOf, stateOf, type KeyRecord, type KeyVersion } from '../keys/key-record.ts';
+import {
+  headOf,
+  stateOf,
+  summaryOf,
+  type KeyFields,
+  type KeyRecord,
+  type KeyVersion,
+  type VersionSummary,
+} from '../keys/key-record.ts';
 import type { KeyRegistry } from '../keys/key-registry.ts';
 import { deletedName, headName, type KeyService } from '../keys/key-service.ts';
 import { formatKid, nameOf, parseKid, RAW_PURPOSE } from '../keys/kid.ts';
@@ -48,18 +56,16 @@ export async function importKey(
   return json(201, createdView(registry, headName(record)), NO_STORE);
 }
 
-export function listKeys(
+export async function listKeys(
   { registry, backend }: KeyRoutesInit,
-  { query }: RouteContext<typeof schemas.LIST>,
-): RouteAnswer {
+  { query, deadline }: RouteContext<typeof schemas.LIST>,
+): Promise<RouteAnswer> {
   requireUnreserved({ tenant: query.tenant });
   const limit = Number(query.limit ?? LIST_DEFAULT);
   const after = query.after === undefined ? '' : nameOf(query.after);
-  const found = registry.page({ prefix: prefixOf(query), after, limit: limit + 1 });
-  const page = found.slice(0, limit);
-  const next = found.length > limit ? page.at(-1)?.name : undefined;
-  const keys = page.map((record) => keyView(record, headOf(record), backend));
-  return json(200, { keys, ...(next === undefined ? {} : { next }) }, NO_STORE);
+  const { keys, next } = await registry.page({ prefix: prefixOf(query), after, limit }, deadline);
+  const views = keys.map(({ fields, head, summary }) => summaryView(fields, head, summary, backend));
+  return json(200, { keys: views, ...(next === undefined ? {} : { next }) }, NO_STORE);
 }
 
 /** Both a tenant and a prefix may be given: the keys in both are listed. */
@@ -183,26 +189,41 @@ function publicView(alg: Alg, parts: readonly PublicPart[]): PublicView {
 }
 
 function keyView(record: KeyRecord, version: KeyVersion, backend: KeyRoutesInit['backend']): Record<string, unknown> {
-  const { name, alg, versions, imported, verify_mode, min_version, deletable_ms } = record;
+  return summaryView(record, version, summaryOf(record), backend);
+}
+
+function summaryView(
+  fields: KeyFields,
+  version: KeyVersion,
+  summary: VersionSummary,
+  backend: KeyRoutesInit['backend'],
+): Record<string, unknown> {
+  const { name, alg, imported, verify_mode, min_version, deletable_ms } = fields;
   const now_ms = sched.wall_ms();
-  const effective_ms = effectiveAt_ms(record, now_ms);
-  const deleting = versions.filter((each) => each.deletable_ms !== undefined && each.deleted !== true);
+  const effective_ms = effectiveAt_ms(fields, now_ms);
+  const { deleting } = summary;
   return {
     kid: formatKid(name, version.version),
     alg,
-    state: stateOf(record),
+    state: stateOf(fields, summary),
     ...(deletable_ms !== undefined && { deletable_ms }),
-    versions: versions.filter((each) => each.deleted !== true).map((each) => `#v${each.version}`),
+    versions: versionsIn(summary),
     public: publicView(alg, version.public),
     attestation_class: imported ? 'imported' : backend.attestationClassOf(alg),
     verify_mode,
     min_version,
-    min_version_unwrap: minDataVersion(record, now_ms),
+    min_version_unwrap: minDataVersion(fields, now_ms),
     ...(effective_ms !== undefined && { effective_ms }),
     ...(deleting.length > 0 && {
-      deleting: deleting.map((each) => ({ version: `#v${each.version}`, deletable_ms: each.deletable_ms })),
+      deleting: deleting.map(([number, until_ms]) => ({ version: `#v${number}`, deletable_ms: until_ms })),
     }),
   };
+}
+
+function versionsIn({ count, deleted }: VersionSummary): string[] {
+  const gone = new Set(deleted);
+  const numbers = Array.from({ length: count }, (_, at) => at + 1);
+  return numbers.filter((number) => !gone.has(number)).map((number) => `#v${number}`);
 }
 
 function deletionView(deletion: Deletion): { kid: string; state: string; deletable_ms?: number } {

@@ -345,7 +345,7 @@ export const ACCEPT = {
     },
     strict,
   ),
-  response: { 202: Type.Object({ next_origin: Type.String(), archive: Type.String() }, strict) },
+  response: { 202: Type.Object({ next_origin: Type.String(), archive: Type.Optional(Type.String()) }, strict) },
 } as const;
 
 export const PRUNED = {

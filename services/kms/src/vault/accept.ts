@@ -159,7 +159,9 @@ export function accepterOf(
         await anchors.replace({ ...anchors.value!, accepted: acceptance }, signal);
       }
       const { accepted: made, ...anchor } = anchors.value!;
-      return { next_origin: originOf(anchor, made!.number), archive: archiveOf(made!.number) };
+      const next_origin = originOf(anchor, made!.number);
+      const hasLog = (await place.fs.list(place.dir)).includes('audit');
+      return { next_origin, ...(hasLog && { archive: archiveOf(made!.number) }) };
     },
   };
 }
