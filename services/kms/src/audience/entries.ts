@@ -1,7 +1,7 @@
 /**
  * Records operations with the audience root in the audit log.
  *
- * Contract: each operation leaves one entry, or is counted in a gap if the log cannot take it. Operations that kms makes
+ * Contract: each operation leaves one entry, or is counted in a gap if the log cannot take it; while the log is damaged it leaves none. Operations that kms makes
  * before its log is open are held and recorded when `open` is called. Bound: `EARLY_MAX` held operations.
  */
 import { AUDIENCE_ROOT, AUDIENCE_TENANT, serviceSubject } from '@ron/auth';
