@@ -97,10 +97,15 @@ for (const [what, plant] of Object.entries(damages))
     const at = await site(temp.path);
     const { dir, kid, origin } = at;
     await plant(at, temp.path);
+    let verified_ms = 0;
+    const damaged_ms = Date.now();
     const problem = await session(dir, async (kms) => {
       const status = await statusOf(kms);
       assert.equal(status['origin'], origin);
       assertRefusal(await kms.post('/audit/accept', { problem_sha256: '0'.repeat(64), reason: 'x' }), 409, 'conflict');
+      const sigs = [{ alg: 'ed25519', signature_b64: Buffer.alloc(64).toString('base64') }];
+      assert.equal((await kms.post('/verify', { kid, payload_b3: B3, sigs })).status, 200);
+      verified_ms = Date.now();
       const answer = await accept(kms);
       assert.equal(answer.status, 202, answer.text);
       const archive = what === 'a missing log' ? {} : { archive: 'audit.1' };
@@ -125,8 +130,10 @@ for (const [what, plant] of Object.entries(damages))
       assert.ok(typeof actor === 'string' && typeof time_ms === 'number');
       assert.ok(known === null || typeof (known as { size: number }).size === 'number');
       assert.ok(found === null || typeof (found as { size: number }).size === 'number');
+      const { op, from, to } = rest[0]!;
+      assert.ok(op === 'interrupted' && Number(from) <= damaged_ms && Number(to) >= verified_ms, 'the time is marked');
       assert.ok(
-        rest.every(({ op }) => op !== 'accept'),
+        rest.every(({ op: later }) => later !== 'accept'),
         'it is recorded once',
       );
       assertRefusal(await kms.post('/audit/accept', { problem_sha256: '0'.repeat(64), reason: 'x' }), 409, 'conflict');

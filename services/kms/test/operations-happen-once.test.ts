@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { tempDir } from '@ron/testkit';
 import { assertRefusal } from '@ron/testkit/service';
+import { FaultyDisk } from './faulty-disk.ts';
 import { FaultyStore } from './faulty-store.ts';
 import { B3, path, startService, type TestKms } from './support.ts';
 
@@ -77,6 +78,34 @@ test('an id survives a restart, even if the process died before it responded', a
   assert.ok(again !== kid && keys.some((each: { kid: string }) => each.kid === again));
   assertRefusal(await make(kms, 'second', 'hybrid'), 409, 'conflict');
   assert.equal((await kms.get('/keys?tenant=acme')).json.keys.length, 2);
+});
+
+test('a retry of an operation whose entry was not written records it before it is answered', async () => {
+  const fs = new FaultyDisk();
+  await using kms = await startService({ fs });
+  const log = kms.kms.vault.log!;
+  const key = (await make(kms, 'first')).json.kid as string;
+  const rotate = () => kms.post(`/keys/${path(key)}/rotate`, { op_id: 'rotate' });
+  for (const [op, run] of [
+    ['create', () => make(kms, 'create')],
+    ['rotate', rotate],
+  ] as const) {
+    fs.fail('audit/entries', 'EIO');
+    assertRefusal(await run(), 503, 'degraded_audit');
+    assertRefusal(await run(), 503, 'degraded_audit');
+    fs.mend();
+    const from = log.size;
+    const { status, json } = await run();
+    assert.ok(status < 300);
+    const entries = [];
+    for (let at = from; at < log.size; at++)
+      entries.push(JSON.parse(Buffer.from(await log.entry(at)).toString()) as Record<string, unknown>);
+    const found = entries.find((each) => each['op'] === op && each['result'] === 'ok');
+    assert.deepEqual([found?.['kid'], found?.['op_id']], [json.kid, op], JSON.stringify(entries));
+    assert.equal((await run()).json.kid, json.kid);
+  }
+  assert.equal((await kms.get('/keys?tenant=acme')).json.keys.length, 2);
+  assert.deepEqual((await kms.get(`/keys/${path(key)}`)).json.versions, ['#v1', '#v2']);
 });
 
 test('ids are bounded, and one tenant cannot take them all', async () => {

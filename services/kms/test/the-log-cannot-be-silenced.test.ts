@@ -159,6 +159,43 @@ suite('on a small disk', { skip: MAY_MOUNT ? false : NO_MOUNT }, () => {
     assert.ok((await kms.metric('kms_audit_no_room_total')) >= 1);
   });
 
+  test('tenants that store answers or keys are refused at their share, and another tenant still signs', async (t) => {
+    const { kms, leave, free } = await onSmallDisk(t, []);
+    await using _ = kms;
+    const theirs = await kms.create('ed25519');
+    const floods = await Promise.all(
+      ['one', 'two'].map(async (tenant) => {
+        const kid_set: string[] = [];
+        while (kid_set.length < 8) kid_set.push(await kms.create('ml-dsa-87', { tenant }));
+        const flooder = await kms.allow({ scopes: ['kms:sign'], caveats: [`tenant = ${tenant}`] });
+        return (op_id: string) => kms.post('/sign', { kid_set, payload_b3: B3, op_id }, flooder);
+      }),
+    );
+    const keys = () => kms.post('/keys', { tenant: 'three', purpose: 'docs', alg: 'ml-dsa-87' });
+    leave(5 * MIB);
+    for (const flood of [...floods, keys]) {
+      let refused: Reply | undefined;
+      for (let at = 0; at < 400 && refused === undefined; at += 4) {
+        // About 53 KB each. Concurrent requests must not exceed the share either.
+        const replies = await Promise.all([0, 1, 2, 3].map((each) => flood(`op-${at + each}`)));
+        refused = replies.find(({ status }) => status >= 400);
+      }
+      assert.ok(refused !== undefined, 'the flood ends');
+      assertRefusal(refused, 503, 'degraded_audit');
+      assert.match(
+        refused.json.detail,
+        /the share of (one|two|three) in the audit log is used|only the reserve is left/,
+      );
+      if (flood !== keys) assert.ok(free() > 1.9 * MIB, `${free()} bytes are free: the reserve is used`);
+    }
+    for (let each = 0; each < 20; each++) {
+      const reply = await kms.post('/sign', { kid: theirs, payload_b3: B3 });
+      assert.deepEqual([reply.status, typeof reply.json.log_index], [200, 'number'], reply.text);
+    }
+    assert.equal((await kms.post(`/keys/${encodeURIComponent(theirs)}/rotate`, {})).status, 200);
+    assert.equal(await kms.metric('audit_dropped_total'), 0);
+  });
+
   test('a share survives a restart', async (t) => {
     const mount = smallDisk(t);
     const dir = join(mount, 'data');

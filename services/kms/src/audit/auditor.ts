@@ -5,6 +5,8 @@
  * if its entry cannot be written. A refused or failed operation leaves an entry with its error code. Only requests that
  * were rejected at a full queue or during a drain leave none: nothing was attempted, and a flood must not fill the log.
  * Verifications of a tenant and refusals of a capability have an entry each up to a rate; more are counted in summaries.
+ * While the log is damaged, no operation leaves an entry or a count; the log that an acceptance begins has an entry
+ * `interrupted` for that time.
  * An operation is refused before it runs if the log has no room for its entry (`degraded_audit`).
  * Bound, overflow, cancellation: as the trail's and those of the space.
  */
@@ -47,7 +49,7 @@ export interface Used {
 export interface AuditorInit {
   readonly trail: Pick<AuditTrail, 'begin' | 'cancel' | 'record' | 'note' | 'count'>;
   readonly mode: () => AuditMode;
-  readonly space: Pick<LogSpace, 'refusal' | 'hold'>;
+  readonly space: Pick<LogSpace, 'refusal' | 'hold' | 'reserve'>;
   readonly summaries: Pick<Summaries, 'takeTurn'>;
   /** Whether the log is damaged and takes no entries. */
   readonly isUnsound: () => boolean;
@@ -108,6 +110,16 @@ export class Auditor {
     throw refusal;
   }
 
+  /** Reserves room in the store, as `LogSpace.reserve`: a tenant must not fill the disk of the log with other data. */
+  reserve(need: Need, tenant: string, bytes: number): (written_bytes: number) => void {
+    try {
+      return this.#init.space.reserve(need, tenant, bytes);
+    } catch (error) {
+      this.#init.onNoRoom();
+      throw error;
+    }
+  }
+
   /** Records a success. Returns its log index. */
   recordSuccess(caller: Caller, attempt: Attempt, used: Used): Promise<number | undefined> {
     const event = eventOf(caller, attempt, used, 'ok');
@@ -153,14 +165,14 @@ export class Auditor {
   }
 
   /**
-   * Records an operation without side effects. Only a strict log makes the caller wait, and only for its own entry. While
-   * the log is damaged, such operations are only counted, and the counts are lost with the process.
+   * Records an operation without side effects. Only a strict log makes the caller wait, and only for its own entry. A
+   * damaged log takes no entries: the entry `interrupted` after its acceptance covers that time.
    */
   recordRead(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
     const { trail, mode, isUnsound } = this.#init;
     trail.begin(1);
     const event = eventOf(caller, attempt, used, result);
-    if (isUnsound()) trail.count(event);
+    if (isUnsound()) trail.cancel();
     else if (mode() === 'strict' && this.#hasOwnEntry(event.tenant)) {
       return trail.record(this.#entryOf(event, event.tenant), caller.deadline.signal);
     } else if (mode() === 'strict') trail.count(event);

@@ -55,6 +55,21 @@ test('while room is scarce, one tenant holds at most as much as is still free', 
   assert.equal(space.refusal('ordinary', 'a', 1000), undefined, 'a pruning begins a new count');
 });
 
+test('reservations count at once, for the share and for the room, and end with the bytes that were written', async () => {
+  const { space } = await spaceOf(10 * MIB);
+  const [first, second] = [space.reserve('ordinary', 'a', 2 * MIB), space.reserve('ordinary', 'a', 2 * MIB)];
+  assert.equal(space.shared_bytes, 4 * MIB);
+  assert.throws(() => space.reserve('ordinary', 'a', 1), /share of a/);
+  assert.throws(() => space.reserve('ordinary', 'b', 5 * MIB), /no room/);
+  first(0);
+  assert.equal(space.shared_bytes, 6 * MIB);
+  second(MIB);
+  assert.equal(space.shared_bytes, 7 * MIB);
+  // 1 MiB is held and 7 MiB are free.
+  space.reserve('ordinary', 'a', 6 * MIB)(0);
+  assert.throws(() => space.reserve('ordinary', 'a', 6 * MIB + 1), /share of a/);
+});
+
 test('the counts survive a restart, and end with plenty of room', async () => {
   const { space, room, log } = await spaceOf(10 * MIB);
   space.hold('a', 7 * MIB);

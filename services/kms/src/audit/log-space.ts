@@ -5,8 +5,9 @@
  *
  * Contract: `refusal` states why an entry must not be written, before the operation runs. Ordinary entries are refused when
  * only the reserve is left. While room is scarce, one tenant may add at most as many bytes as are still free, so half of it
- * is left for the second tenant, a quarter for the third. The counts survive a restart (`load`, `save`) and begin again
- * after a pruning, or when there is plenty of room.
+ * is left for the second tenant, a quarter for the third. Keys and stored answers are written to the same disk and count
+ * likewise (`reserve`); their removal does not lower the count. The counts survive a restart (`load`, `save`) and begin
+ * again after a pruning, or when there is plenty of room.
  * Bound: `HOLDERS_MAX` counts; overflow: further tenants share one. The free space is measured outside of the event loop,
  * at most a second ago; bytes written since are subtracted. Without a measurement nothing is refused.
  */
@@ -44,6 +45,8 @@ export class LogSpace {
   /** Bytes by tenant since room became scarce. */
   readonly #held = new Map<string, number>();
   #isDirty = false;
+  /** Bytes of reservations that have not ended. */
+  #reserved_bytes = 0;
 
   constructor(init: LogSpaceInit) {
     this.#init = init;
@@ -54,7 +57,8 @@ export class LogSpace {
   /** Bytes that may still be written, including the reserve; Infinity if unknown. */
   get free_bytes(): number {
     const { bytes_max, log } = this.#init;
-    return Math.min(this.#disk.free_bytes, bytes_max === undefined ? Infinity : bytes_max - (log?.bytes ?? 0));
+    const disk_bytes = this.#disk.free_bytes - this.#reserved_bytes;
+    return Math.min(disk_bytes, bytes_max === undefined ? Infinity : bytes_max - (log?.bytes ?? 0));
   }
 
   get reserve_bytes(): number {
@@ -102,8 +106,24 @@ export class LogSpace {
       return;
     }
     const key = this.#keyOf(holder);
-    this.#held.set(key, (this.#held.get(key) ?? 0) + bytes);
+    this.#held.set(key, Math.max(0, (this.#held.get(key) ?? 0) + bytes));
     this.#isDirty = true;
+  }
+
+  /**
+   * Reserves room on the disk for bytes outside of the log. Throws if the holder must not write them. Call the result once,
+   * with the number of bytes that were written.
+   */
+  reserve(need: Need, holder: string, bytes: number): (written_bytes: number) => void {
+    const refusal = this.refusal(need, holder, bytes);
+    if (refusal !== undefined) throw refusal;
+    this.#reserved_bytes += bytes;
+    this.hold(holder, bytes);
+    return (written_bytes) => {
+      this.#reserved_bytes -= bytes;
+      this.hold(holder, written_bytes - bytes);
+      this.wrote(written_bytes);
+    };
   }
 
   /** Bytes were written to the disk. */

@@ -203,6 +203,29 @@ test('a gap is written once the log recovers, even if no event follows', async (
   await stop();
 });
 
+test('a gap and summaries that were not written are written with those that follow', async () => {
+  const { trail, log, record, stop } = setUp('continue');
+  await stop();
+  log.failure = new RonError('storage_full', 'the disk is full');
+  trail.begin(3);
+  trail.count({ ...event(3), op: 'verify' });
+  trail.count({ ...event(4), op: 'verify' });
+  trail.cancel();
+  // The first append loses its event; the second fails with the gap in it.
+  const running = [new AbortController(), new AbortController()];
+  for (const [at, until] of running.entries()) {
+    const appending = trail.run(until.signal).catch(() => undefined);
+    assert.equal(await record(5 + at), undefined);
+    until.abort();
+    await appending;
+  }
+  log.failure = undefined;
+  await trail.close();
+  assert.deepEqual(log.entries[0], { op: 'gap', count: 2, from: 5, to: 6 });
+  const { op, results } = log.entries[1] as { op: string; results?: unknown };
+  assert.deepEqual([log.entries.length, op, results], [2, 'summary', { 'verify ok': 2 }]);
+});
+
 test('operations that are pending at close are recorded in the last gap and refused afterwards, in both modes', async () => {
   for (const mode of ['strict', 'continue'] as const) {
     const { trail, log, record, stop } = setUp(mode, 4);

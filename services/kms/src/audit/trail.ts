@@ -4,7 +4,7 @@
  * Contract: events are appended in the order in which they were recorded. In mode `strict` an operation gets the log index
  * of its entry once it is durable, or `degraded_audit`. In mode `continue` it proceeds without one if the log falls behind.
  * In both modes, every operation that began and got no entry is counted and recorded as a gap, with its count and times, as
- * soon as the log is writable: the log may be incomplete, but it never claims to be complete when it is not. Operations that
+ * soon as the log is writable (a damaged log is not until a restart, which forgets the count): the log may be incomplete, but it never claims to be complete when it is not. Operations that
  * are pending when the trail is closed are counted too, and refused afterwards (`draining`). Operations that are only
  * counted (`count`) are written as summaries, at the latest at the close.
  * Bound: the queue. Overflow: an event waits `WAIT_MS` for room; then `strict` refuses it, and `continue` drops the oldest.

@@ -2,7 +2,8 @@
  * Key operations as clients request them: idempotent by op_id, recorded in the audit log, and published as events.
  *
  * Contract: a key is created once per op_id, even if the process dies before it responds: the id is stored together with
- * the key. Bound, overflow, cancellation: as the queue's and the registry's.
+ * the key. If its entry could not be written then, a retry writes it before it is answered; after a crash a key may have two.
+ * A new version uses the tenant's share of the disk. Bound, overflow, cancellation: as the queue's and the registry's.
  */
 import type { Deadline } from '@ron/kernel';
 import type { Attempt, Auditor, Caller, Used } from '../audit/auditor.ts';
@@ -16,6 +17,9 @@ import { headOf, type KeyRecord, type OpMark } from './key-record.ts';
 import type { CreateRequest, ImportRequest, KeyOperations } from './key-operations.ts';
 
 export type KeyEvent = { readonly kind: 'key'; readonly change: AuditOp; readonly kid: string };
+
+/** The room that a version needs in the store, with its sealed private key. */
+const VERSION_BYTES = 8 * 1024;
 
 export interface KeyServiceInit {
   readonly registry: KeyRegistry;
@@ -55,7 +59,9 @@ export class KeyService {
 
   async import(request: ImportRequest, caller: Caller): Promise<KeyRecord> {
     const kid = `${request.tenant}/raw/${request.alg}/`;
-    return await this.#change('import', kid, caller, (signal) => this.#init.work.import(request, signal), ofHead);
+    const work = (signal: AbortSignal): Promise<KeyRecord> =>
+      this.#withRoom(request.tenant, () => this.#init.work.import(request, signal));
+    return await this.#change('import', kid, caller, work, ofHead);
   }
 
   async setMinVersion(kid: string, min_version: number, caller: Caller): Promise<KeyRecord> {
@@ -95,14 +101,16 @@ export class KeyService {
     make: (made_by: OpMark | undefined) => Promise<KeyRecord>,
   ): Promise<string> {
     const { ledger, registry, auditor } = this.#init;
-    if (op_id === undefined) return await this.#make(tenant, caller, attempt, () => make(undefined));
+    if (op_id === undefined)
+      return await this.#make(tenant, caller, attempt, async () => ofHead(await make(undefined)));
     const mark: OpMark = { op_id, request_hash: requestHash(request) };
     let wasTried = false;
     const once = async (): Promise<string> => {
       const kid = registry.madeBy(tenant, mark);
-      if (kid !== undefined) return kid;
       wasTried = true;
-      return await this.#make(tenant, caller, attempt, () => make(mark));
+      return await this.#make(tenant, caller, attempt, async () =>
+        kid === undefined ? ofHead(await make(mark)) : { kid, record: registry.index.record(kid) },
+      );
     };
     try {
       return await ledger.once({ tenant, op_id, request }, once, caller.deadline.signal);
@@ -112,10 +120,24 @@ export class KeyService {
     }
   }
 
-  async #make(tenant: string, caller: Caller, attempt: Attempt, make: () => Promise<KeyRecord>): Promise<string> {
+  async #make(tenant: string, caller: Caller, attempt: Attempt, make: () => Promise<Used>): Promise<string> {
     const { enqueue } = this.#init;
-    const turn = (work: () => Promise<KeyRecord>): Promise<KeyRecord> => enqueue(tenant, caller.deadline, work);
-    return headName(await this.#record(caller, attempt, turn, make, ofHead));
+    const turn = (work: () => Promise<Used>): Promise<Used> =>
+      this.#withRoom(tenant, () => enqueue(tenant, caller.deadline, work));
+    return (await this.#record(caller, attempt, turn, make, (used) => used)).kid;
+  }
+
+  /** Runs work that stores a version, once there is room for it. */
+  async #withRoom<A>(tenant: string, work: () => Promise<A>): Promise<A> {
+    const release = this.#init.auditor.reserve('essential', tenant, VERSION_BYTES);
+    let written_bytes = 0;
+    try {
+      const made = await work();
+      written_bytes = VERSION_BYTES;
+      return made;
+    } finally {
+      release(written_bytes);
+    }
   }
 
   async #change(

@@ -7,7 +7,7 @@
  * and may be retried.
  * Bound: `entries_max` ids, of which one tenant holds at most as many as are still free; an answer of `ANSWER_BYTES_MAX`. At
  * a steady rate, ids are stored for `entries_max` divided by the rate.
- * Overflow: `storage_full` before the operation runs. Cancellation: a caller that waits for a concurrent request leaves with
+ * Overflow: `storage_full`, or the error of `reserve`, before the operation runs. Cancellation: a caller that waits for a concurrent request leaves with
  * its signal's reason.
  */
 import { Table, type Draft, type Reader, type RecordStore } from '@ron/custody/store';
@@ -21,6 +21,8 @@ export const OP_ID_PATTERN = '^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$';
 export const ANSWER_BYTES_MAX = 1024 * 1024;
 /** Old ids that each new one removes. */
 const EVICTED_MAX = 4;
+/** The room that an id takes besides its answer, with a part of a page. */
+const ID_BYTES = 1024;
 const TIME_DIGITS = 15;
 /** No tenant sorts before it. */
 const CURSOR_START = '0';
@@ -51,6 +53,8 @@ export interface Op {
   readonly tenant: string;
   readonly op_id: string;
   readonly request: unknown;
+  /** Reserves room for the answer before the work runs, or throws. The result is called with the bytes that were stored. */
+  readonly reserve?: (() => (stored_bytes: number) => void) | undefined;
 }
 
 const OPS = new Table<Done>(tables.OPS);
@@ -91,6 +95,8 @@ export class OpLedger {
   async #first<A>(id: string, op: Op, request_hash: string, work: () => Promise<A>, signal: AbortSignal): Promise<A> {
     const { tenant } = op;
     const running: Running = { tenant, request_hash, waiting: [] };
+    let release: ReturnType<NonNullable<Op['reserve']>> | undefined;
+    let stored_bytes = 0;
     this.#running.set(id, running);
     this.#run(tenant, 1);
     try {
@@ -101,17 +107,25 @@ export class OpLedger {
         return known.answer as A;
       }
       this.#requireRoom(tenant);
+      release = op.reserve?.();
       const answer = await work();
-      await this.#keep(id, running, answer, signal);
+      stored_bytes = await this.#keep(id, running, answer, signal);
       return answer;
     } finally {
+      release?.(stored_bytes);
       this.#running.delete(id);
       this.#run(tenant, -1);
       for (const parked of running.waiting) parked.wake();
     }
   }
 
-  async #keep(id: string, { tenant, request_hash }: Running, answer: StoredAnswer, signal: AbortSignal): Promise<void> {
+  /** Returns the bytes that the answer takes. */
+  async #keep(
+    id: string,
+    { tenant, request_hash }: Running,
+    answer: StoredAnswer,
+    signal: AbortSignal,
+  ): Promise<number> {
     const bytes = Buffer.byteLength(JSON.stringify(answer));
     if (bytes > ANSWER_BYTES_MAX) throw new RonError('payload_too_large', 'the answer is too large to store');
     const done: Done = { tenant, request_hash, time_ms: sched.wall_ms(), answer };
@@ -124,6 +138,7 @@ export class OpLedger {
       signal,
       bytes,
     );
+    return bytes + ID_BYTES;
   }
 
   /** Counts this operation and all that are running. */

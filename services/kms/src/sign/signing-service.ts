@@ -3,7 +3,8 @@
  * per signature.
  *
  * Contract: nothing is signed while the vault is not sound or the backend is unavailable. All keys of a request belong to
- * one tenant. Bound: `ITEMS_MAX` items, `KID_SET_MAX` keys each. Overflow: `busy`, by the queue. Cancellation: the deadline.
+ * one tenant. An answer that is stored for its op_id uses the tenant's share of the disk and never the reserve of the log.
+ * Bound: `ITEMS_MAX` items, `KID_SET_MAX` keys each. Overflow: `busy`, by the queue. Cancellation: the deadline.
  */
 import { RonError, type BatchQueue, type Piece } from '@ron/kernel';
 import { inputOf } from '../audit/event.ts';
@@ -18,6 +19,8 @@ export const ITEMS_MAX = 128;
 export const KID_SET_MAX = 8;
 /** The amount of work per piece of a batch. */
 const PIECE_US = 1000;
+/** The room that the signatures of one key need in a stored answer. */
+const SIGNED_BYTES = 8 * 1024;
 
 export interface SignItem extends Payload {
   /** Each key signs the same payload under its own kid. At least one. */
@@ -49,7 +52,7 @@ export class SigningService {
   }
 
   async sign(items: readonly SignItem[], caller: Caller): Promise<SignedItem[]> {
-    const tenant = oneTenant(items);
+    const tenant = this.#oneTenant(items, caller);
     const [only] = items;
     if (items.length === 1) return [await this.#once(tenant, only!, caller)];
     const plain = items.filter((item) => item.op_id === undefined);
@@ -62,6 +65,14 @@ export class SigningService {
     return alone.map((signed) => signed ?? rest.next().value!);
   }
 
+  #oneTenant(items: readonly SignItem[], caller: Caller): string {
+    const tenant = tenantOf(items[0]!.kids[0]!);
+    if (items.every(({ kids }) => kids.every((kid) => tenantOf(kid) === tenant))) return tenant;
+    const error = new RonError('validation', 'all keys of a request must belong to one tenant');
+    for (const attempt of items.flatMap(attemptsOf)) this.#init.auditor.recordRefusal(caller, attempt, error);
+    throw error;
+  }
+
   async #once(tenant: string, item: SignItem, caller: Caller): Promise<SignedItem> {
     const { op_id, kids, payload_b3, message } = item;
     if (op_id === undefined) return await this.#signOne(tenant, item, caller);
@@ -71,13 +82,15 @@ export class SigningService {
       payload_b3,
       message_b64: message === undefined ? undefined : toBase64(message),
     };
+    const reserve = (): ((stored_bytes: number) => void) =>
+      this.#init.auditor.reserve('ordinary', tenant, kids.length * SIGNED_BYTES);
     let wasTried = false;
     const work = (): Promise<SignedItem> => {
       wasTried = true;
       return this.#signOne(tenant, item, caller);
     };
     try {
-      return await this.#init.ledger.once({ tenant, op_id, request }, work, caller.deadline.signal);
+      return await this.#init.ledger.once({ tenant, op_id, request, reserve }, work, caller.deadline.signal);
     } catch (error) {
       if (!wasTried) for (const attempt of attemptsOf(item)) this.#init.auditor.recordRefusal(caller, attempt, error);
       throw error;
@@ -171,10 +184,4 @@ export class SigningService {
 export function attemptsOf(item: SignItem): Attempt[] {
   const input = inputOf(item);
   return item.kids.map((kid) => ({ op: 'sign', kid, op_id: item.op_id, ...input }));
-}
-
-function oneTenant(items: readonly SignItem[]): string {
-  const tenant = tenantOf(items[0]!.kids[0]!);
-  if (items.every(({ kids }) => kids.every((kid) => tenantOf(kid) === tenant))) return tenant;
-  throw new RonError('validation', 'all keys of a request must belong to one tenant');
 }
