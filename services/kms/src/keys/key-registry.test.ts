@@ -5,7 +5,7 @@ import { MemoryStore, type Change } from '@ron/custody/store';
 import { OpLedger } from '../ops/op-ledger.ts';
 import { KeyRegistry } from './key-registry.ts';
 import { headOf, type KeyRecord } from './key-record.ts';
-import { STORE_BYTES } from './testing.ts';
+import { imageWith, STORE_BYTES } from './testing.ts';
 
 const NEVER = new AbortController().signal;
 const UUID = '0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
@@ -168,4 +168,26 @@ test('a kid finds its version, or the current one without a version', async () =
     () => index.find(`${name('acme')}#x`),
     (error) => isRonError(error, 'validation'),
   );
+});
+
+/** A store that lets another change happen while versions are read. */
+class InterruptedStore extends MemoryStore {
+  interrupt: (() => Promise<unknown>) | undefined;
+
+  override async prefetch(table?: string): Promise<void> {
+    const { interrupt } = this;
+    if (table !== 'versions' || interrupt === undefined) return;
+    this.interrupt = undefined;
+    await interrupt();
+  }
+}
+
+test('a key that changes while it is loaded is not kept as a mixture of two states', async () => {
+  await using store = new InterruptedStore(STORE_BYTES, imageWith([record('acme')]));
+  const registry = new KeyRegistry({ store, keys_max: 10 });
+  const changed: KeyRecord = { ...record('acme'), min_version: 2, versions: [version(1), version(2)] };
+  store.interrupt = () => registry.change(() => changed, NEVER);
+  await registry.ready([`${name('acme')}#1`], { signal: NEVER });
+  assert.equal(store.interrupt, undefined);
+  assert.deepEqual(registry.index.get(name('acme')), changed);
 });
