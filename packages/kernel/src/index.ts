@@ -40,7 +40,7 @@ export { orAborted } from './sync/or-aborted.ts';
 export { SingleFlight, type Flight, type SingleFlightInit } from './sync/single-flight.ts';
 export { WaitList } from './sync/wait-list.ts';
 export { LATE, withTimeout } from './sync/with-timeout.ts';
-export { BlockingPool } from './tasks/blocking.ts';
+export { BlockingPool, endingThreads } from './tasks/blocking.ts';
 export { Supervisor, type StopReport, type SupervisorEvent } from './tasks/supervisor.ts';
 export type { TaskContext, TaskTotals } from './tasks/task-record.ts';
 export { Deadline, type DeadlineInit } from './time/deadline.ts';

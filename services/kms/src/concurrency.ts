@@ -79,6 +79,12 @@ export const concurrency = declareConcurrency({
       criticality: 'critical',
       does: 'signs a checkpoint every audit.checkpoint_ops entries or audit.checkpoint_interval',
     },
+    store_monitor: {
+      count: 1,
+      criticality: 'critical',
+      restarts_max: 0,
+      does: 'ends the process when the store of the vault cannot continue; the next start opens it again',
+    },
     witness_client: {
       count: 1,
       criticality: 'important',

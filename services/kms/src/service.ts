@@ -8,7 +8,7 @@
  *                             `--> appender --> log --> checkpointer --> anchor, witness
  */
 import type { Backend } from '@ron/custody';
-import { RonError } from '@ron/kernel';
+import { orAborted, RonError } from '@ron/kernel';
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
 import { LAST_WITNESS_MS } from './audit/audit.ts';
 import { concurrency } from './concurrency.ts';
@@ -63,6 +63,7 @@ export const kms = defineService({
         accept: (request, caller) => audit.accept(request, caller),
       }),
       gates: {
+        store: { kind: 'hard', sample: () => vault.store.problem },
         audit: { kind: 'hard', sample: () => audit.problem },
         // Verification and audience keys stay available, so that the other services of the node can run.
         audit_integrity: {
@@ -89,6 +90,10 @@ export const kms = defineService({
         signer_pool: (task) => operations.queue.serve(task),
         audit_appender: ({ stopping }) => trail.run(stopping),
         audit_checkpointer: ({ stopping }) => checkpointer.run(stopping),
+        store_monitor: async ({ stopping }) => {
+          const failure = await orAborted(vault.store.failed, stopping).catch(() => undefined);
+          if (failure !== undefined) throw failure;
+        },
         witness_client: ({ stopping }) => witnesses.run(stopping),
         backend_keeper: ({ stopping }) => monitor.run(stopping),
         attestation_refresher: ({ stopping }) => refresher.run(stopping),

@@ -66,6 +66,12 @@ export class FaultyStore implements VaultStore {
   seal = (context: string, plaintext: Uint8Array): Uint8Array => this.#store.seal(context, plaintext);
   unseal = (context: string, sealed: Uint8Array): Uint8Array => this.#store.unseal(context, sealed);
   kekFor = (purpose: string): Uint8Array => this.#store.kekFor(purpose);
+  get failed(): VaultStore['failed'] {
+    return this.#store.failed;
+  }
+  get problem(): string | undefined {
+    return this.#store.problem;
+  }
   close = (): Promise<void> => this.#store.close();
   [Symbol.asyncDispose] = (): Promise<void> => this.close();
 }

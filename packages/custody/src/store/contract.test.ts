@@ -1,6 +1,6 @@
 /** One suite for all stores, and the faults of the disk for the one that is on it. */
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -233,6 +233,42 @@ test(
     } finally {
       execFileSync('umount', ['-l', dir.path]);
     }
+  },
+);
+
+const SYNCED = `
+const { LmdbStore } = await import(process.argv[1]);
+const { writeSync } = await import('node:fs');
+const never = new AbortController().signal;
+const store = await LmdbStore.open({ dir: process.argv[2], tables: ['keys'], unlock: { kek: new Uint8Array(32) }, signal: never });
+for (let at = 0; at < 5; at++) {
+  writeSync(1, 'begin');
+  await store.commit((draft) => draft.put('keys', 'key ' + at, Buffer.alloc(500)), never);
+  writeSync(1, 'acknowledged');
+}
+process.exit(0);`;
+const hasStrace = spawnSync('strace', ['--version']).status === 0;
+
+test(
+  'data is synced before the meta page that points to it, and both before the commit is acknowledged',
+  { skip: hasStrace ? false : 'needs strace', timeout: 60_000 },
+  async () => {
+    await using dir = await temporary();
+    const module = new URL('./lmdb-store.ts', import.meta.url).href;
+    const trace = join(dir.path, 'trace');
+    const args = ['-f', '-qq', '-o', trace, '-e', 'trace=write,writev,pwrite64,fdatasync', '--seccomp-bpf'];
+    const store = join(dir.path, 'vault');
+    execFileSync('strace', [...args, process.execPath, '--input-type=module', '-e', SYNCED, module, store]);
+    const lines = (await readFile(trace, 'utf8')).split('\n');
+    const steps = lines.flatMap((line) => {
+      if (/write\(1, "begin"/.test(line)) return 'begin';
+      if (/write\(1, "acknowledged"/.test(line)) return 'acknowledged';
+      if (/fdatasync(\(\d+\)| resumed>\)) += 0/.test(line)) return 'synced';
+      // The meta page is written with a descriptor that syncs.
+      return /pwrite64\(.*, (40|4136)(\)| <unfinished)/.test(line) ? 'meta' : [];
+    });
+    const one = ['begin', 'synced', 'meta', 'acknowledged'];
+    assert.deepEqual(steps.slice(steps.indexOf('begin')), [one, one, one, one, one].flat());
   },
 );
 

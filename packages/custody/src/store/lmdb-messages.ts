@@ -12,9 +12,6 @@ export interface PackedChanges {
   readonly bytes: Uint8Array;
 }
 
-/** The answer of a thread that replaced one which died: the tables must be opened again. */
-export const NOT_OPEN = 'not open';
-
 /** Undefined: written. Otherwise the number of the system error, or LMDB's. */
 export type WriteResult = { readonly errno: number; readonly message: string } | undefined;
 

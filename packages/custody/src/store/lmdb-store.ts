@@ -5,17 +5,19 @@
  * elsewhere, does not open (`integrity`). Names of tables and keys are in plaintext in a file with mode 0600. Writes and
  * syncs run in a thread; reads come from the mapped file, in memory after `prefetch`. One process at a time opens it.
  * Bound: the address space that is mapped, 256 GiB. Overflow: `storage_full`.
- * Cancellation: as `RecordStore`. A write to a disk that hangs is waited for: its outcome is unknown until it ends.
+ * Cancellation: as `RecordStore`. The outcome of a write that takes longer than `write_ms_max` is unknown.
+ * Failure: the store fails for good (`failed`) if LMDB lost track of its meta page, if a write takes too long, and if the
+ * thread dies. Its lock is then kept until the process ends, because the thread may still write.
  */
 import { hkdfSync, type KeyObject } from 'node:crypto';
 import { statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import { BlockingPool, isRonError, NEVER, RonError } from '@ron/kernel';
+import { BlockingPool, Deadline, isRonError, NEVER, orAborted, RonError } from '@ron/kernel';
 import { diskError, makeDirectory, tryLock } from '@ron/log';
 import type { Database, RootDatabase } from 'lmdb';
 import { KEK_BYTES, sealBytes, unsealBytes, type Unlock } from '../sealed/sealer.ts';
 import { requireWhole } from './lmdb-file.ts';
-import { LMDB_OPTIONS, NOT_OPEN, type PackedChanges, type WriteResult } from './lmdb-messages.ts';
+import { LMDB_OPTIONS, type PackedChanges, type WriteResult } from './lmdb-messages.ts';
 import { recordContext } from './record-seal.ts';
 import { BatchedStore, type Change, type RangeInit, type RangeRecord } from './record-store.ts';
 import {
@@ -34,8 +36,12 @@ export interface LmdbStoreInit {
   readonly tables: readonly string[];
   readonly unlock: Unlock;
   readonly signal: AbortSignal;
+  /** The limit of one transaction. Default 30 000. */
+  readonly write_ms_max?: number;
 }
 
+const WRITE_MS_MAX = 30_000;
+const CLOSE_MS_MAX = 1000;
 const HEADER_TABLE = 'store';
 const HEADER_KEY = 'header';
 /** A write and a change of the header. */
@@ -43,10 +49,13 @@ const CALLS_MAX = 8;
 /** A disk with less is full: LMDB reports a short write as an input/output error. */
 const FULL_BYTES = 1024 * 1024;
 const ERRNO = { EIO: 5, ENOSPC: 28, EROFS: 30, EACCES: 13, EDQUOT: 122, MAP_FULL: -30_792 } as const;
+/** LMDB needs a new process, for example because its meta page was not written. Such errors do not always have a number. */
+const TERMINAL = /MDB_PANIC|MDB_BAD_TXN/;
+/** A page of the file is damaged. Other records can still be read. */
+const DAMAGED = /MDB_CORRUPTED|MDB_PAGE_NOTFOUND/;
 
 interface Opened {
   readonly dir: string;
-  readonly names: readonly string[];
   readonly lock: Disposable;
   readonly thread: BlockingPool;
   readonly env: RootDatabase;
@@ -57,12 +66,16 @@ interface Opened {
 
 export class LmdbStore extends BatchedStore {
   readonly #opened: Opened;
+  readonly #write_ms_max: number;
+  /** The thread died or does not answer. */
+  #isThreadLost = false;
   #header: StoreHeader;
   /** Counting is not free: LMDB answers with the statistics of three trees. */
   readonly #counts = new Map<string, number>();
 
-  private constructor(opened: Opened) {
+  private constructor(opened: Opened, write_ms_max = WRITE_MS_MAX) {
     super();
+    this.#write_ms_max = write_ms_max;
     this.#opened = opened;
     this.#header = opened.header;
   }
@@ -78,7 +91,7 @@ export class LmdbStore extends BatchedStore {
       module: new URL('./lmdb-thread.ts', import.meta.url),
     });
     try {
-      return new LmdbStore(await openAll(init, lock, thread));
+      return new LmdbStore(await openAll(init, lock, thread), init.write_ms_max);
     } catch (error) {
       await thread.run('closeTables', [dir], NEVER).catch(() => undefined);
       await thread.close();
@@ -88,24 +101,24 @@ export class LmdbStore extends BatchedStore {
   }
 
   get(table: string, key: string): Uint8Array | undefined {
-    const sealed = this.#table(table).getBinary(key);
+    const sealed = this.#read(() => this.#table(table).getBinary(key));
     return sealed === undefined ? undefined : this.#unsealed(table, key, sealed);
   }
 
   has(table: string, key: string): boolean {
-    return this.#table(table).doesExist(key);
+    return this.#read(() => this.#table(table).doesExist(key));
   }
 
   count(table: string): number {
     const known = this.#counts.get(table);
     if (known !== undefined) return known;
-    const { entryCount } = this.#table(table).getStats() as { entryCount: number };
+    const { entryCount } = this.#read(() => this.#table(table).getStats() as { entryCount: number });
     this.#counts.set(table, entryCount);
     return entryCount;
   }
 
   range(table: string, { start, end, limit }: RangeInit): RangeRecord[] {
-    const found = [...this.#table(table).getRange({ start, end, limit })];
+    const found = this.#read(() => [...this.#table(table).getRange({ start, end, limit })]);
     return found.map(({ key, value }) => {
       const name = key as string;
       return { key: name, value: this.#unsealed(table, name, value as Uint8Array) };
@@ -113,9 +126,7 @@ export class LmdbStore extends BatchedStore {
   }
 
   async prefetch(table: string, keys: readonly string[], signal: AbortSignal): Promise<void> {
-    signal.throwIfAborted();
-    await this.#table(table).prefetch([...keys]);
-    signal.throwIfAborted();
+    await orAborted(this.#table(table).prefetch([...keys]), signal);
   }
 
   /** Seals bytes that are part of a record, so that a record in memory holds no secret. */
@@ -156,43 +167,62 @@ export class LmdbStore extends BatchedStore {
   override async close(): Promise<void> {
     await super.close();
     const { env, thread, lock, dir } = this.#opened;
-    await thread.run('closeTables', [dir], NEVER).catch(() => undefined);
+    using due = Deadline.after('store.close', CLOSE_MS_MAX);
+    if (!this.#isThreadLost)
+      await thread.run('closeTables', [dir], due.signal).catch(() => (this.#isThreadLost = true));
     await thread.close();
+    // LMDB would wait for the thread.
+    if (this.#isThreadLost) return;
     await env.close();
     lock[Symbol.dispose]();
   }
 
   protected async write(changes: readonly Change[], added: ReadonlyMap<string, number>): Promise<void> {
     const { dir, env } = this.#opened;
+    const packed = packedChanges(changes);
     const counts = [...added].map(([table, count]) => [table, this.count(table) + count] as const);
-    await requireWritten(dir, await this.#send(changes));
+    await this.#send('write', [dir, packed], [packed.bytes.buffer as ArrayBuffer]);
     for (const [table, count] of counts) this.#counts.set(table, count);
     // The next read begins a transaction that sees these changes.
     env.resetReadTxn();
   }
 
   async #replaceHeader(header: StoreHeader): Promise<void> {
-    const { dir, thread } = this.#opened;
-    await writeHeader(dir, thread, header);
+    await this.#send('writePlain', [this.#opened.dir, [headerChange(header)]]);
     this.#header = header;
   }
 
-  /** A transaction whose thread died is sent again: its changes are the same twice. */
-  async #send(changes: readonly Change[]): Promise<unknown> {
-    const { dir, thread } = this.#opened;
-    const send = (): Promise<unknown> => {
-      const packed = packedChanges(changes);
-      return thread.run('write', [dir, packed], NEVER, [packed.bytes.buffer as ArrayBuffer]);
-    };
-    const answer = await send().catch((error: unknown) => {
-      if (isRonError(error, 'internal')) return NOT_OPEN;
-      throw error;
+  async #send(
+    fn: 'write' | 'writePlain',
+    args: readonly unknown[],
+    transfer: readonly ArrayBuffer[] = [],
+  ): Promise<void> {
+    const { dir, env, thread } = this.#opened;
+    using due = Deadline.after('store.write', this.#write_ms_max);
+    const answer = await thread.run<WriteResult>(fn, args, due.signal, transfer).catch((cause: unknown) => {
+      this.#isThreadLost = true;
+      const why = due.signal.aborted
+        ? `a write did not end within ${this.#write_ms_max} ms`
+        : 'the writing thread died';
+      throw this.fail(new RonError('not_ready', `${dir} failed: ${why}`, { cause }));
     });
-    if (answer !== NOT_OPEN) return answer;
-    const { names, master } = this.#opened;
-    await requireWritten(dir, await thread.run('openTables', [dir, names], NEVER));
-    await thread.run('setSeal', [dir, this.#header.id, master], NEVER);
-    return await send();
+    if (answer === undefined) return;
+    // After a failed write of the meta page LMDB refuses every new transaction, even one that reads.
+    env.resetReadTxn();
+    this.has(HEADER_TABLE, HEADER_KEY);
+    if (TERMINAL.test(answer.message)) throw this.fail(errorOf(dir, answer));
+    await requireWritten(dir, answer);
+  }
+
+  #read<A>(read: () => A): A {
+    try {
+      return read();
+    } catch (error) {
+      if (isRonError(error)) throw error;
+      const { message } = error as Error;
+      const reason = errorOf(this.#opened.dir, { errno: ERRNO.EIO, message });
+      throw TERMINAL.test(message) ? this.fail(reason) : reason;
+    }
   }
 
   #table(name: string): Database {
@@ -226,19 +256,22 @@ async function openAll(init: LmdbStoreInit, lock: Disposable, thread: BlockingPo
     found === undefined
       ? await newHeader(unlock, signal)
       : await openHeader(path, parseHeader(path, found), unlock, signal);
-  if (found === undefined) await writeHeader(dir, thread, opened.header);
+  if (found === undefined) {
+    await requireWritten(dir, await thread.run('writePlain', [dir, [headerChange(opened.header)]], NEVER));
+  }
   const { open } = await import('lmdb');
   // The thread has already created it: this maps the file.
   const env = open({ path: dir, ...LMDB_OPTIONS });
   const tables = new Map(names.map((name) => [name, env.openDB({ name, encoding: 'binary', cache: false })]));
   await thread.run('setSeal', [dir, opened.header.id, opened.master], NEVER);
-  return { dir, names, lock, thread, env, tables, ...opened };
+  return { dir, lock, thread, env, tables, ...opened };
 }
 
-async function writeHeader(dir: string, thread: BlockingPool, header: StoreHeader): Promise<void> {
-  const change: Change = { table: HEADER_TABLE, key: HEADER_KEY, value: Buffer.from(JSON.stringify(header)) };
-  await requireWritten(dir, await thread.run('writePlain', [dir, [change]], NEVER));
-}
+const headerChange = (header: StoreHeader): Change => ({
+  table: HEADER_TABLE,
+  key: HEADER_KEY,
+  value: Buffer.from(JSON.stringify(header)),
+});
 
 function packedChanges(changes: readonly Change[]): PackedChanges {
   const ends = new Float64Array(changes.length);
@@ -259,15 +292,20 @@ function lockOf(dir: string): Disposable {
 }
 
 /** Throws the reason why a transaction was not written. */
-async function requireWritten(dir: string, answer: unknown): Promise<void> {
-  const failed = answer as WriteResult;
-  if (failed === undefined) return;
-  const { errno, message } = failed;
+async function requireWritten(dir: string, answer: WriteResult): Promise<void> {
+  if (answer === undefined) return;
   const free = await statfs(dir).catch(() => undefined);
-  const isShort = errno === ERRNO.EIO && free !== undefined && free.bavail * free.bsize < FULL_BYTES;
-  const isFull = isShort || ([ERRNO.ENOSPC, ERRNO.EDQUOT, ERRNO.MAP_FULL] as number[]).includes(errno);
+  const isShort = answer.errno === ERRNO.EIO && free !== undefined && free.bavail * free.bsize < FULL_BYTES;
+  throw errorOf(dir, isShort ? { ...answer, errno: ERRNO.ENOSPC } : answer);
+}
+
+function errorOf(dir: string, { errno, message }: NonNullable<WriteResult>): RonError {
+  const cause = new Error(message);
+  if (TERMINAL.test(message)) return new RonError('not_ready', `${dir} failed: ${message}`, { cause });
+  if (DAMAGED.test(message)) return new RonError('integrity', `${join(dir, 'data.mdb')} is damaged: ${message}`);
+  const isFull = ([ERRNO.ENOSPC, ERRNO.EDQUOT, ERRNO.MAP_FULL] as number[]).includes(errno);
   const [code = 'EIO'] = Object.entries(ERRNO).find(([, number]) => number === errno) ?? [];
-  throw diskError(Object.assign(new Error(message), { code: isFull ? 'ENOSPC' : code }));
+  return diskError(Object.assign(cause, { code: isFull ? 'ENOSPC' : code }));
 }
 
 function rethrow(error: unknown): never {

@@ -2,7 +2,7 @@
  * The thread that writes to LMDB: no write or sync runs on the event loop.
  *
  * Contract: a transaction is on stable storage when `write` returns. A failed transaction changes nothing and returns its
- * system error number; the next one may succeed. LMDB's own asynchronous queue is not used: it never answers on a full disk.
+ * system error number; the next one may succeed, unless LMDB reports that it cannot continue. LMDB's own asynchronous queue is not used: it never answers on a full disk.
  */
 // oxlint-disable-next-line ron/no-blocking-calls -- this is a thread
 import { chmodSync } from 'node:fs';
@@ -13,7 +13,7 @@ import { open, type Database, type RootDatabase } from 'lmdb';
 import { SEAL_SALT_BYTES, sealWith } from '../sealed/seal-bytes.ts';
 import { recordContext } from './record-seal.ts';
 import type { Change } from './record-store.ts';
-import { LMDB_OPTIONS, NOT_OPEN, type PackedChanges, type WriteResult } from './lmdb-messages.ts';
+import { LMDB_OPTIONS, type PackedChanges, type WriteResult } from './lmdb-messages.ts';
 
 interface OpenedTables {
   readonly env: RootDatabase;
@@ -45,9 +45,8 @@ export function setSeal(dir: string, id: string, master: KeyObject): void {
 }
 
 /** Seals and writes records in one transaction. */
-export function write(dir: string, { places, ends, bytes }: PackedChanges): WriteResult | typeof NOT_OPEN {
-  const seal = opened.get(dir)?.seal;
-  if (seal === undefined) return NOT_OPEN;
+export function write(dir: string, { places, ends, bytes }: PackedChanges): WriteResult {
+  const seal = tablesOf(dir).seal!;
   let start = 0;
   const sealed = Array.from(ends, (end, at): Change => {
     const table = places[2 * at]!;
@@ -63,8 +62,8 @@ export function write(dir: string, { places, ends, bytes }: PackedChanges): Writ
 }
 
 export function writePlain(dir: string, changes: readonly Change[]): WriteResult {
+  const { env, tables } = tablesOf(dir);
   return attempt(() => {
-    const { env, tables } = opened.get(dir)!;
     env.transactionSync(() => {
       for (const { table, key, value } of changes) {
         if (value === undefined) tables.get(table)!.removeSync(key);
@@ -78,6 +77,13 @@ export async function closeTables(dir: string): Promise<void> {
   const { env } = opened.get(dir) ?? {};
   opened.delete(dir);
   await env?.close();
+}
+
+/** Throws in a thread that replaced one which died. */
+function tablesOf(dir: string): OpenedTables {
+  const found = opened.get(dir);
+  if (found === undefined) throw new Error('the thread that had opened the store died');
+  return found;
 }
 
 function attempt(work: () => void): WriteResult {

@@ -8,6 +8,7 @@
  * Bound: `QUEUE_BYTES_MAX` bytes of edits wait; a batch has `BATCH_BYTES_MAX`. Overflow: `busy`; a full disk is
  * `storage_full`.
  * Cancellation: an edit whose signal aborts while it waits is not run. A batch that is being written runs to its end.
+ * A store that cannot continue (`failed`) refuses waiting and new edits at once. Opening it again in a new process repairs it.
  */
 import { GroupCommit } from '@ron/log';
 import { RonError } from '@ron/kernel';
@@ -67,6 +68,10 @@ export interface RecordStore extends Reader, AsyncDisposable {
   prefetch(table: string, keys: readonly string[], signal: AbortSignal): Promise<void>;
   /** `bytes`: about how much it writes, if that is more than 4 KiB. */
   commit<A>(edit: Edit<A>, signal: AbortSignal, bytes?: number): Promise<A>;
+  /** Resolves with the reason once the store cannot continue; the process must end. Pending otherwise. */
+  readonly failed: Promise<RonError>;
+  /** That reason. */
+  readonly problem: string | undefined;
   close(): Promise<void>;
 }
 
@@ -80,6 +85,8 @@ export abstract class BatchedStore implements RecordStore {
     batch_bytes_max: BATCH_BYTES_MAX,
     commit: (edits) => this.#commit(edits),
   });
+  readonly #failed = Promise.withResolvers<RonError>();
+  #failure: RonError | undefined;
 
   abstract get(table: string, key: string): Uint8Array | undefined;
   abstract has(table: string, key: string): boolean;
@@ -89,7 +96,23 @@ export abstract class BatchedStore implements RecordStore {
   /** Applies all changes, or none. `added`: by how many records each table grows. */
   protected abstract write(changes: readonly Change[], added: ReadonlyMap<string, number>): Promise<void>;
 
+  get failed(): Promise<RonError> {
+    return this.#failed.promise;
+  }
+
+  get problem(): string | undefined {
+    return this.#failure?.message;
+  }
+
+  /** Refuses all edits from now on. Returns the first reason. */
+  protected fail(reason: RonError): RonError {
+    this.#failure ??= reason;
+    this.#failed.resolve(this.#failure);
+    return this.#failure;
+  }
+
   async commit<A>(edit: Edit<A>, signal: AbortSignal, bytes = EDIT_BYTES): Promise<A> {
+    if (this.#failure !== undefined) throw this.#failure;
     const outcome = await this.#commits.append(edit, Math.max(bytes, EDIT_BYTES), signal);
     if ('refused' in outcome) throw outcome.refused;
     return outcome.value as A;
@@ -104,6 +127,7 @@ export abstract class BatchedStore implements RecordStore {
   }
 
   async #commit(edits: readonly Edit<unknown>[]): Promise<Outcome[]> {
+    if (this.#failure !== undefined) throw this.#failure;
     const batch = new Overlay(this);
     const outcomes = edits.map((edit): Outcome => {
       const draft = new Overlay(batch);

@@ -63,6 +63,12 @@ const END_MS_MAX = 1000;
 const LOAD_MS_MAX = 10_000;
 const CLOSE_MS_DEFAULT = 1000;
 
+/** Threads of all pools that were terminated and have not ended. */
+const ending = new Set<Thread>();
+
+/** How many threads do not end although they were terminated. The exit of the process would wait for them. */
+export const endingThreads = (): number => ending.size;
+
 export class BlockingPool implements AsyncDisposable {
   readonly name: string;
   readonly #threads_max: number;
@@ -222,6 +228,7 @@ export class BlockingPool implements AsyncDisposable {
 
   #end(thread: Thread): void {
     thread.ending = true;
+    ending.add(thread);
     this.#release(thread);
     thread.worker.unref();
     // Its end is seen by the `exit` event.
@@ -231,6 +238,7 @@ export class BlockingPool implements AsyncDisposable {
   #exited(thread: Thread, code: number): void {
     touch(this);
     this.#threads.delete(thread);
+    ending.delete(thread);
     this.#onThreadEnd?.(thread.id);
     const at = this.#idle.indexOf(thread);
     if (at >= 0) this.#idle.splice(at, 1);

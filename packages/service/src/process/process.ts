@@ -34,7 +34,7 @@ import {
   Metrics,
 } from '@ron/telemetry';
 import type { Counter } from '@ron/telemetry';
-import { sched } from '@ron/kernel';
+import { endingThreads, sched } from '@ron/kernel';
 import { takeEnvironment } from '@ron/proto';
 import { protectProcess } from './protect-process.ts';
 
@@ -97,8 +97,8 @@ export interface ProcessInit<K extends KeyTable> {
 export const SUPERVISED = 'RON_SUPERVISED';
 
 const STOP_MS_MAX = 15_000;
-/** Time for file calls in progress to end before the exit. */
-const FILE_CALLS_MS_MAX = 1000;
+/** Time for file calls and threads to end before the exit. */
+const CALLS_MS_MAX = 1000;
 const POLL_MS = 10;
 const ABORT_MS_MAX = 1000;
 /** A start may wait for a token or a disk. */
@@ -365,22 +365,23 @@ class Runner<K extends KeyTable> {
     if (typeof level === 'string') this.#log.level = level;
   }
 
-  /** Node waits for file calls in progress, even for those that never end; such a process is killed. */
+  /** Node waits for file calls and threads, even for those that never end; such a process is killed. */
   async #exit(exit: Exit): Promise<never> {
     this.#source.close();
     const begun_ms = sched.now_ms();
-    while (hasFileCalls() && sched.now_ms() - begun_ms < FILE_CALLS_MS_MAX) {
+    while (hasCalls() && sched.now_ms() - begun_ms < CALLS_MS_MAX) {
       await new Promise<void>((resolve) => void sched.timer(POLL_MS, resolve, 'process.exit', { keepAlive: true }));
     }
-    if (hasFileCalls()) {
-      this.#log.fatal('a file call does not end: killing the process');
+    if (hasCalls()) {
+      this.#log.fatal('a file call or a thread does not end: killing the process');
       process.kill(process.pid, 'SIGKILL');
     }
     return exitWith(this.#aborted ?? exit);
   }
 }
 
-const hasFileCalls = (): boolean => process.getActiveResourcesInfo().some((name) => name.startsWith('FSReq'));
+const hasCalls = (): boolean =>
+  endingThreads() > 0 || process.getActiveResourcesInfo().some((name) => name.startsWith('FSReq'));
 
 /** The metrics of every process; returns the counter of reloads. */
 export function measureProcess(metrics: Metrics): Counter<'result'> {

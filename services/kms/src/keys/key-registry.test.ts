@@ -230,3 +230,25 @@ test('a kid finds its version, or the current one without a version', async () =
     (error) => isRonError(error, 'validation'),
   );
 });
+
+/** A store that lets another change happen while versions are read. */
+class InterruptedStore extends MemoryStore {
+  interrupt: (() => Promise<unknown>) | undefined;
+
+  override async prefetch(table?: string): Promise<void> {
+    const { interrupt } = this;
+    if (table !== 'versions' || interrupt === undefined) return;
+    this.interrupt = undefined;
+    await interrupt();
+  }
+}
+
+test('a key that changes while it is loaded is not kept as a mixture of two states', async () => {
+  await using store = new InterruptedStore(STORE_BYTES, imageWith([record('acme')]));
+  const registry = new KeyRegistry({ store, keys_max: 10 });
+  const changed: KeyRecord = { ...record('acme'), min_version: 2, versions: [version(1), version(2)] };
+  store.interrupt = () => registry.change(() => changed, NEVER);
+  await registry.ready([`${name('acme')}#1`], { signal: NEVER });
+  assert.equal(store.interrupt, undefined);
+  assert.deepEqual(registry.index.get(name('acme')), changed);
+});

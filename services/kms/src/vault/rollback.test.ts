@@ -101,6 +101,19 @@ test('a public checkpoint that was rolled back by one is detected after a clean 
   assert.match((await found(putBack(machine.image, before, ['checkpoint'])))!, /audit\/checkpoint was rolled back/);
 });
 
+test('a public checkpoint that was rolled back by two is detected without a clean shutdown', async () => {
+  const machine = new Machine();
+  const vault = await machine.open();
+  await use(vault, 1);
+  const before = machine.image;
+  for (let checkpoint = 0; checkpoint < 2; checkpoint++) {
+    await log(vault);
+    await sign(vault);
+  }
+  assert.match((await found(putBack(machine.image, before, ['checkpoint'])))!, /audit\/checkpoint was rolled back/);
+  await vault.close();
+});
+
 test('entries after a clean shutdown are reported as foreign', async () => {
   const { now } = await moments();
   const machine = new Machine(now);
