@@ -29,7 +29,7 @@ export interface Anchor {
   readonly time_ms: number;
   /** Set by a clean shutdown, once everything is in the log; removed before any other operation. */
   readonly is_closed?: true;
-  /** How often damage was accepted: the last part of the origin. Absent for the first log. */
+  /** The number of the last archive. Absent for the first log; otherwise the last part of `origin` is random. */
   readonly number?: number;
   /** Carried out by the next start, see vault/accept.ts. */
   readonly accepted?: Acceptance;
