@@ -7,6 +7,7 @@ export { EMPTY_ROOT, HASH_BYTES, leafHash, nodeHash } from './tree/hash.ts';
 export * from './log/log.ts';
 export * from './note/note-key.ts';
 export * from './note/note.ts';
+export * from './note/successor.ts';
 export type { KnownCheckpoint } from './log/recovery.ts';
 export type { PruneMark } from './log/prune-mark.ts';
 export { encodeMark } from './log/prune-mark.ts';

@@ -176,7 +176,7 @@ const KEYS = {
     default: '10m',
     min: '1s',
     max: '24d',
-    doc: 'How long a checkpoint may wait for its cosignature before mode `strict` stops signing.',
+    doc: 'How long a checkpoint may wait for its cosignature, across restarts, before mode `strict` stops signing.',
     reloadable: true,
   }),
   ...OWN_AUTH_KEYS,

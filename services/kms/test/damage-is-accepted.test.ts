@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { NEVER } from '@ron/kernel';
 import { realFileSystem, type File, type FileSystem } from '@ron/log';
-import { dirSource, verifyLog } from '@ron/tlog';
+import { dirSource, isSuccessor, verifyLog } from '@ron/tlog';
 import { startWitness } from '@ron/tlog/testing';
 import { eventually, tempDir } from '@ron/testkit';
 import { assertRefusal, type Reply } from '@ron/testkit/service';
@@ -99,7 +99,7 @@ for (const [what, plant] of Object.entries(damages))
     await plant(at, temp.path);
     let verified_ms = 0;
     const damaged_ms = Date.now();
-    const problem = await session(dir, async (kms) => {
+    const { next, problem } = await session(dir, async (kms) => {
       const status = await statusOf(kms);
       assert.equal(status['origin'], origin);
       assertRefusal(await kms.post('/audit/accept', { problem_sha256: '0'.repeat(64), reason: 'x' }), 409, 'conflict');
@@ -108,15 +108,18 @@ for (const [what, plant] of Object.entries(damages))
       verified_ms = Date.now();
       const answer = await accept(kms);
       assert.equal(answer.status, 202, answer.text);
+      const { next_origin: next } = answer.json as { next_origin: string };
       const archive = what === 'a missing log' ? {} : { archive: 'audit.1' };
-      assert.deepEqual(answer.json, { next_origin: `${origin}/1`, ...archive });
-      assert.equal((await statusOf(kms))['next_origin'], `${origin}/1`);
+      assert.deepEqual(answer.json, { next_origin: next, ...archive });
+      assert.ok(isSuccessor(origin, next), next);
+      assert.deepEqual((await accept(kms)).json, answer.json, 'a second call changes nothing');
+      assert.equal((await statusOf(kms))['next_origin'], next);
       assertRefusal(await sign(kms, kid), 503, 'audit_integrity');
-      return status['problem'] as string;
+      return { next, problem: status['problem'] as string };
     });
     await session(dir, async (kms) => {
       assert.equal((await sign(kms, kid)).status, 200);
-      assert.deepEqual(await statusOf(kms), { origin: `${origin}/1`, ...pick(await statusOf(kms), 'known', 'found') });
+      assert.deepEqual(await statusOf(kms), { origin: next, ...pick(await statusOf(kms), 'known', 'found') });
       const [first, ...rest] = await entriesOf(kms);
       const { time_ms, known, found, actor, ...facts } = first!;
       assert.deepEqual(facts, {
@@ -166,22 +169,34 @@ test('only a capability with kms:audit sees and accepts damage', async () => {
   });
 });
 
-test('a name is never used twice, even after a rollback of the store to before an acceptance', async () => {
+test('a name is never used twice, even after a restore of the store or of all data to before an acceptance', async () => {
   await using temp = await tempDir();
   const at = await site(temp.path);
   const { dir, copy, kid, origin } = at;
   await restore(at, 'audit');
-  await session(dir, async (kms) => assert.equal((await accept(kms)).status, 202));
+  const names: string[] = [];
+  const acceptNow = (): Promise<void> =>
+    session(dir, async (kms) => {
+      const { next_origin, archive } = (await accept(kms)).json as { next_origin: string; archive: string };
+      assert.ok(isSuccessor(origin, next_origin) && !names.includes(next_origin), `${next_origin}: ${names.join()}`);
+      assert.equal(archive, `audit.${names.push(next_origin)}`);
+    });
+  await acceptNow();
   await session(dir, async (kms) => assert.equal((await sign(kms, kid)).status, 200));
-  await rm(join(dir, 'vault'), { recursive: true });
-  await cp(join(copy, 'vault'), join(dir, 'vault'), { recursive: true });
-  await session(dir, async (kms) => assert.equal((await accept(kms)).json.next_origin, `${origin}/2`));
-  await session(dir, async (kms) => assert.equal((await sign(kms, kid)).status, 200));
-  // Without the archive, the log itself still names its number.
-  await rm(join(dir, 'vault'), { recursive: true });
-  await cp(join(copy, 'vault'), join(dir, 'vault'), { recursive: true });
-  for (const archive of ['audit.1', 'audit.2']) await rm(join(dir, archive), { recursive: true });
-  await session(dir, async (kms) => assert.equal((await accept(kms)).json.next_origin, `${origin}/3`));
+  await restore(at, 'vault');
+  await acceptNow();
+  await session(dir, async (kms) => {
+    assert.equal((await sign(kms, kid)).status, 200);
+    assert.notEqual((await entriesOf(kms))[0]!['found'], null, 'the log of the lost acceptance was read');
+  });
+  // A restore of all data removes every record of the earlier names.
+  await rm(dir, { recursive: true });
+  await cp(copy, dir, { recursive: true });
+  await rm(join(dir, 'audit'), { recursive: true });
+  await session(dir, async (kms) => {
+    const { next_origin } = (await accept(kms)).json as { next_origin: string };
+    assert.ok(isSuccessor(origin, next_origin) && !names.includes(next_origin));
+  });
 });
 
 test('a rollback of everything that a witness reports is accepted, and the witness cosigns the new log', async () => {
@@ -213,7 +228,7 @@ test('a rollback of everything that a witness reports is accepted, and the witne
       assert.equal((await sign(kms, kid)).status, 200);
       await cosigned(kms);
       const { text } = await kms.get('/audit/checkpoint');
-      assert.ok(text.startsWith(`${origin}/1\n`) && text.includes('witness.example/w1'), text);
+      assert.ok(isSuccessor(origin, text.split('\n', 1)[0]!) && text.includes('witness.example/w1'), text);
     },
     flags,
   );
@@ -259,9 +274,9 @@ function killedAt(nth: number): FileSystem & { readonly calls: number } {
 test('killed before any disk call of the accepting start: the next start has accepted, once', async () => {
   await using temp = await tempDir();
   const at = await site(temp.path);
-  const { dir, kid, origin } = at;
+  const { dir, kid } = at;
   await restore(at, 'audit');
-  await session(dir, async (kms) => assert.equal((await accept(kms)).status, 202));
+  const next = await session(dir, async (kms) => (await accept(kms)).json.next_origin as string);
   const whole = killedAt(Infinity);
   await cp(dir, join(temp.path, 'whole'), { recursive: true });
   await startService({ dir: join(temp.path, 'whole'), fs: whole }).then((kms) => kms[Symbol.asyncDispose]());
@@ -274,7 +289,7 @@ test('killed before any disk call of the accepting start: the next start has acc
     await Promise.resolve(killed?.[Symbol.asyncDispose]()).catch(() => undefined);
     await session(again, async (kms) => {
       assert.equal((await sign(kms, kid)).status, 200, `call ${nth}`);
-      assert.equal((await kms.get('/audit/keys')).json.origin, `${origin}/1`);
+      assert.equal((await kms.get('/audit/keys')).json.origin, next);
       const entries = await entriesOf(kms);
       assert.deepEqual(
         entries.map(({ op }, index) => [index, op]).filter(([, op]) => op === 'accept'),

@@ -180,7 +180,9 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
   const flags = witnessFlags(witness);
   {
     await using kms = await startService({ dir, flags });
-    assert.equal((await kms.send('GET', '/version')).json.rollback_protection, 'witness');
+    const { rollback_protection, rollback_unseen } = (await kms.send('GET', '/version')).json;
+    assert.equal(rollback_protection, 'witness');
+    assert.match(rollback_unseen as string, /while the witness is away.*; one record of the store/);
     for (let at = 0; at < 5; at++) await sign(kms, kid);
     const { size = 0 } = (await witness.latest()) ?? {};
     assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
@@ -195,7 +197,7 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
     for (const path of ['/version', '/readyz']) {
       const recorded = (await kms.send('GET', path)).text;
       assert.match(recorded, /"rollback_protection":"keystore"/);
-      assert.match(recorded, /"rollback_unseen":"a rollback of all files together/);
+      assert.match(recorded, /"rollback_unseen":"a rollback of all files together.*; one record of the store/);
     }
     assert.equal((await sign(kms, kid)).status, 200, 'the rollback cannot be detected');
   }

@@ -4,12 +4,14 @@ import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { NEVER } from '@ron/kernel';
+import { installSched, NEVER, realSched } from '@ron/kernel';
 import { Cosigner } from '@ron/tlog';
 import { startWitness, type WitnessServer } from '@ron/tlog/testing';
 import { eventually, tempDir } from '@ron/testkit';
 import { assertRefusal, type Reply } from '@ron/testkit/service';
 import { B3, startService, type TestKms } from './support.ts';
+
+const MINUTE = 60_000;
 
 const sign = (kms: TestKms, kid: string): Promise<Reply> =>
   kms.post('/sign', { kid, payload_b3: B3, wait: 'checkpoint' });
@@ -23,11 +25,11 @@ async function prepared(dir: string): Promise<{ kid: string; vkeys: string[] }> 
   return { kid, vkeys: (await readFile(join(dir, 'audit/vkeys'), 'utf8')).trim().split('\n') };
 }
 
-const flagsFor = ({ url, vkey }: Pick<WitnessServer, 'url' | 'vkey'>, mode: string): string[] => [
+const flagsFor = ({ url, vkey }: Pick<WitnessServer, 'url' | 'vkey'>, mode: string, max_age = '1s'): string[] => [
   `--audit.witness_url=${url}`,
   `--audit.witness_key=${vkey}`,
   `--audit.mode=${mode}`,
-  '--audit.witness_max_age=1s',
+  `--audit.witness_max_age=${max_age}`,
   '--egress.networks=127.0.0.0/8',
 ];
 
@@ -64,6 +66,39 @@ for (const mode of ['strict', 'continue'])
     witness.override = undefined;
     await eventually('signing reopens', async () => (await sign(kms, kid)).status === 200);
     await eventually('the witness has it', async () => (await kms.metric('kms_witness_age_seconds')) === 0);
+  });
+
+for (const cosigned of [true, false])
+  test(`restarts do not begin the limit anew, ${cosigned ? 'after a cosignature' : 'without any cosignature'}`, async () => {
+    await using temp = await tempDir();
+    const dir = join(temp.path, 'data');
+    const { kid, vkeys } = await prepared(dir);
+    await using witness = await startWitness(vkeys[0]!.split('+')[0]!, vkeys);
+    const flags = flagsFor(witness, 'strict', '1h');
+    /** Runs kms with a clock that is ahead by `offset_ms`; returns the status of a signature. */
+    const signAt = async (offset_ms: number): Promise<number> => {
+      const previous = installSched({ ...realSched, wall_ms: () => Date.now() + offset_ms });
+      try {
+        await using kms = await startService({ dir, flags });
+        const { status } = await sign(kms, kid);
+        await kms.kms.drain();
+        return status;
+      } finally {
+        installSched(previous);
+      }
+    };
+    if (cosigned) assert.equal(await signAt(0), 200);
+    witness.override = { status: 500, text: '' };
+    assert.equal(await signAt(20 * MINUTE), 200);
+    assert.equal(await signAt(40 * MINUTE), 200);
+    assert.equal(await signAt(61 * MINUTE), 503, 'no checkpoint was cosigned for an hour');
+    if (!cosigned) return;
+    assert.equal(await signAt(-60 * MINUTE), 200, 'a clock that was set back');
+    assert.equal(await signAt(2 * MINUTE), 503, 'the limit counts on from there');
+    witness.override = undefined;
+    assert.equal(await signAt(61 * MINUTE), 200);
+    witness.override = { status: 500, text: '' };
+    assert.equal(await signAt(62 * MINUTE), 200);
   });
 
 test('an idle log is not late, however long ago it was cosigned', async () => {

@@ -8,9 +8,11 @@ import { NEVER } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { tempDir } from '@ron/testkit';
 import { TransparencyLog } from '../log/log.ts';
-import { parseVkey, renamedVkey, verifyNote, type NoteSigner } from '../note/note-key.ts';
+import { parseVkey, renamedVkey, signCheckpoint, verifyNote, type NoteSigner } from '../note/note-key.ts';
 import { formatNote, parseNote, parseSignature } from '../note/note.ts';
+import { successorOf } from '../note/successor.ts';
 import { memorySigner } from '../testing/index.ts';
+import { leafHash } from '../tree/hash.ts';
 import { Cosigner } from './cosigner.ts';
 import { Witness } from './witness.ts';
 
@@ -125,25 +127,49 @@ test('the key and the records survive a restart; a damaged or exposed one is not
   await assert.rejects(open(dir), /key is damaged/);
 });
 
-test('a log that began again is known by the same key, and only under a numbered name', async (t) => {
+test('a log that began again is known by the same key, and only under the name of a successor', async (t) => {
   const dir = await dirFor(t);
   await using cosigner = await open(dir);
   const submit = async (origin: string, by: NoteSigner): Promise<number> =>
     (await cosigner.add(await (await logOf(t, 'entry', { origin, by })).body(0, 3), NEVER)).status;
   const renamed = (name: string): NoteSigner => ({ ...signer, name, vkey: renamedVkey(signer.vkey, name) });
+  const hex = '0123456789abcdef';
   for (const [suffix, status] of [
-    ['/1', 200],
-    ['/99', 200],
-    ['/0', 404],
-    ['/01', 404],
-    ['/100', 404],
-    ['/1/2', 404],
-    ['/x', 404],
-    ['1', 404],
+    [`/${hex}`, 200],
+    [successorOf(''), 200],
+    ['/1', 404],
+    [`/${hex.slice(1)}`, 404],
+    [`/${hex}0`, 404],
+    [`/${hex.toUpperCase()}`, 404],
+    [`/${hex}/${hex}`, 404],
+    [hex, 404],
   ] as const)
     assert.equal(await submit(ORIGIN + suffix, renamed(ORIGIN + suffix)), status, suffix);
-  assert.equal(await submit(`${ORIGIN}/2`, memorySigner(`${ORIGIN}/2`)), 403, 'another key');
+  const other = successorOf(ORIGIN);
+  assert.equal(await submit(other, memorySigner(other)), 403, 'another key');
   assert.equal((await readdir(join(dir, 'logs'))).length, 2);
+});
+
+test('a key is trusted for 99 successors; a further one needs its own key', async (t) => {
+  const dir = await dirFor(t);
+  const signed = async (origin: string, by?: NoteSigner): Promise<string> => {
+    const checkpoint = { origin, size: 1, root: leafHash(Buffer.from(origin)) };
+    const renamed = { ...signer, name: origin, vkey: renamedVkey(signer.vkey, origin) };
+    return `old 0\n\n${await signCheckpoint(checkpoint, [by ?? renamed], NEVER)}`;
+  };
+  const origins = Array.from({ length: 100 }, () => successorOf(ORIGIN));
+  const last = origins.pop()!;
+  {
+    await using cosigner = await open(dir);
+    for (const origin of origins) assert.equal((await cosigner.add(await signed(origin), NEVER)).status, 200);
+    assert.equal((await cosigner.add(await signed(last), NEVER)).status, 507);
+    assert.equal((await cosigner.add(await signed(origins[0]!), NEVER)).status, 409, 'a known one goes on');
+    assert.equal((await cosigner.add(await signed(ORIGIN), NEVER)).status, 200, 'the log itself is not counted');
+  }
+  const own = memorySigner(last);
+  await using cosigner = await open(dir, { logs: [signer.vkey, own.vkey] });
+  assert.equal((await cosigner.add(await signed(last), NEVER)).status, 403, 'its own key replaces the former one');
+  assert.equal((await cosigner.add(await signed(last, own), NEVER)).status, 200);
 });
 
 test('a clock that is an hour ahead or behind changes nothing but the time stamp', async (t) => {

@@ -6,10 +6,10 @@
  *
  * Contract: a checkpoint is durable before its cosignature is returned, so no crash lets the witness cosign two roots of one
  * size. Its time stamp is informative: no decision depends on a clock. A record that cannot be read refuses its log; it
- * is never replaced. A key of the log `<origin>` is also trusted for `<origin>/<n>`: a log begins again under such a name
- * after its operator accepted damage. One process at a time may open a directory.
- * Bound: one submission at a time, `WAITERS_MAX` wait; `LOGS_MAX` keys with `SUCCESSORS_MAX` further origins each.
- * Overflow: `busy`. Cancellation: a submission leaves the queue with its signal's reason; once it is being written it ends.
+ * is never replaced. A key of the log `<origin>` is also trusted for its successors (note/successor.ts), except for a
+ * successor whose own key was given. One process at a time may open a directory.
+ * Bound: one submission at a time, `WAITERS_MAX` wait; `LOGS_MAX` keys with `SUCCESSORS_MAX` successors each.
+ * Overflow: `busy`; status 507 for a further successor, until its own key is given. Cancellation: a submission leaves the queue with its signal's reason; once it is being written it ends.
  */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, hash, sign, type KeyObject } from 'node:crypto';
 import { join } from 'node:path';
@@ -18,6 +18,7 @@ import { readSecret, readWhole, realFileSystem, rethrowDisk, writeSecret, writeW
 import { decodeCheckpoint, encodeCheckpoint, fromBase64, type Checkpoint } from '../note/checkpoint.ts';
 import { formatVkey, KeyType, parseVkey, renamedVkey, verifyNote, type NoteKey } from '../note/note-key.ts';
 import { formatSignature, isKeyName, parseNote, type Note } from '../note/note.ts';
+import { isSuccessor } from '../note/successor.ts';
 import { EMPTY_ROOT } from '../tree/hash.ts';
 import { isSame, verifyConsistency } from '../tree/tree.ts';
 
@@ -43,7 +44,7 @@ export interface CosignerInit {
 
 /** The answer to a submission, as HTTP. */
 export interface CosignerAnswer {
-  readonly status: 200 | 400 | 403 | 404 | 409 | 422;
+  readonly status: 200 | 400 | 403 | 404 | 409 | 422 | 507;
   readonly media_type: string;
   readonly text: string;
 }
@@ -132,7 +133,10 @@ export class Cosigner implements AsyncDisposable {
 
   async #extend({ old, proof, checkpoint }: Submission): Promise<CosignerAnswer> {
     const { origin, size, root } = checkpoint;
-    const latest = (await this.latest(origin)) ?? { origin, size: 0, root: EMPTY_ROOT };
+    const known = await this.latest(origin);
+    if (known === undefined && !(await this.#hasRoom(origin)))
+      return answer(507, `the log has ${SUCCESSORS_MAX} successors: give the witness the key of this one\n`);
+    const latest = known ?? { origin, size: 0, root: EMPTY_ROOT };
     const isFork = old === size && !isSame(latest.root, root);
     if (old !== latest.size || isFork) return answer(409, `${latest.size}\n`);
     const isExtension = verifyConsistency({ from: old, from_root: latest.root, to: size, to_root: root, path: proof });
@@ -153,21 +157,28 @@ export class Cosigner implements AsyncDisposable {
 
   /** The keys that may sign checkpoints of this origin. */
   #keysOf(origin: string): NoteKey[] {
-    return this.#trusted.flatMap((key) => {
-      if (key.name === origin) return [key];
-      return isSuccessor(key.name, origin) ? [parseVkey(renamedVkey(key.vkey, origin))] : [];
-    });
+    const own = this.#trusted.filter((key) => key.name === origin);
+    if (own.length > 0) return own;
+    const former = this.#trusted.filter((key) => isSuccessor(key.name, origin));
+    return former.map((key) => parseVkey(renamedVkey(key.vkey, origin)));
+  }
+
+  /** Whether the record of one more log may be created. Only successors without a key of their own are counted. */
+  async #hasRoom(origin: string): Promise<boolean> {
+    if (this.#trusted.some((key) => key.name === origin)) return true;
+    const former = this.#trusted.find((key) => isSuccessor(key.name, origin))!.name;
+    let successors = 0;
+    for (const name of await this.#fs.list(this.#dir)) {
+      const bytes = await readWhole(this.#fs, join(this.#dir, name), RECORD_BYTES_MAX);
+      const [found = ''] = (bytes?.toString('utf8') ?? '').split('\n', 1);
+      if (isSuccessor(former, found)) successors += 1;
+    }
+    return successors < SUCCESSORS_MAX;
   }
 
   #recordOf(origin: string): string {
     return join(this.#dir, hash('sha256', origin));
   }
-}
-
-/** Whether `origin` is the name under which the log `former` begins again: `<former>/<n>`. */
-function isSuccessor(former: string, origin: string): boolean {
-  const number = origin.startsWith(`${former}/`) ? origin.slice(former.length + 1) : '';
-  return /^[1-9]\d?$/.test(number) && Number(number) <= SUCCESSORS_MAX;
 }
 
 function isSignedBy(note: Note, keys: readonly NoteKey[]): boolean {

@@ -118,7 +118,13 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     },
   });
   const witness = witnessOf(config.value, egress);
-  const witnesses = new WitnessClient({ witness, log: vault.log, covered, onRolledBack: rollback.report });
+  const witnesses = new WitnessClient({
+    witness,
+    log: vault.log,
+    covered,
+    last_cosigned: vault.last_cosigned,
+    onRolledBack: rollback.report,
+  });
   return {
     auditor: new Auditor({
       trail,

@@ -1,14 +1,16 @@
 /**
  * Submits each checkpoint to a witness, which detects a rollback of all local state.
  *
- * Contract: if the witness has seen a later or different log, `onRolledBack` is called once, and nothing more is submitted.
- * A witness that does not respond says nothing about the log: the submission is retried, and `problem` states the reason at
- * once. `lag_ms` is the time for which a checkpoint has been waiting for its cosignature, by the monotonic clock and since
- * the start of the process at most. Without a witness it does nothing.
+ * Contract: if the witness has seen a later or different log, `onRolledBack` is called once. A witness that does not
+ * respond says nothing about the log: the submission is retried, and `problem` states the reason at once. `lag_ms` is the
+ * time for which a checkpoint has been waiting for its cosignature, by the monotonic clock. Until the first cosignature
+ * of the process it counts from the last one of the process before (vault/last-cosigned.ts), so restarts do not shorten it;
+ * that time is durable before the first submission returns. Without a witness it does nothing.
  * Bound: one request at a time. Cancellation: by the signal.
  */
 import { isRonError, sched, sleep, type Watch } from '@ron/kernel';
 import type { TransparencyLog, Witness } from '@ron/tlog';
+import type { LastCosigned } from '../vault/last-cosigned.ts';
 
 export interface WitnessClientInit {
   readonly witness: Pick<Witness, 'cosign'> | undefined;
@@ -16,6 +18,7 @@ export interface WitnessClientInit {
   readonly log: TransparencyLog | undefined;
   /** Changes with each checkpoint. */
   readonly covered: Watch<number>;
+  readonly last_cosigned: LastCosigned;
   readonly onRolledBack: (why: string) => void;
 }
 
@@ -59,24 +62,34 @@ export class WitnessClient {
 
   /** Submits the latest checkpoint if it is new. Rejects only if the signal aborts. */
   async submit(signal: AbortSignal): Promise<void> {
-    const { witness, log, onRolledBack } = this.#init;
+    const { witness, log, last_cosigned, onRolledBack } = this.#init;
     const checkpoint = log?.checkpoint;
     if (witness === undefined || log === undefined || checkpoint === undefined || this.#isRolledBack) return;
     const { size } = checkpoint;
     if (size <= this.#cosigned) return;
-    this.#waiting_ms ??= sched.now_ms();
+    this.#waiting_ms ??= sched.now_ms() - (this.#cosigned === 0 ? last_cosigned.age_ms : 0);
     try {
       const { lines } = await witness.cosign(checkpoint, (from, to) => log.consistency(from, to), signal);
       await log.addCosignatures(size, lines, signal);
+      await last_cosigned.renew(signal);
       this.#cosigned = size;
       this.#problem = undefined;
       this.#waiting_ms = log.checkpoint?.size === size ? undefined : sched.now_ms();
     } catch (error) {
       signal.throwIfAborted();
       this.#problem = isRonError(error) ? error.message : 'the witness cannot be reached';
-      if (!isRonError(error, 'audit_integrity')) return;
+      if (!isRonError(error, 'audit_integrity')) return await this.#beginWait(signal);
       this.#isRolledBack = true;
       onRolledBack(error.message);
+    }
+  }
+
+  async #beginWait(signal: AbortSignal): Promise<void> {
+    try {
+      await this.#init.last_cosigned.begin(signal);
+    } catch {
+      signal.throwIfAborted();
+      // A store that cannot be written has no anchor for the next checkpoint either. The next submission tries again.
     }
   }
 }

@@ -2,11 +2,11 @@
  * Goes on after damage: archives the found log and begins a new one under another name.
  *
  *     audit/  --rename-->  audit.<n>/      kept as evidence
- *     audit/  (new)        origin <first origin>/<n>, the same keys; its first entry records the acceptance
+ *     audit/  (new)        origin <first origin>/<16 hex digits>, the same keys; its first entry records the acceptance
  *
  * Contract: the log never continues under the same name from an older state, because two logs with one name are
- * equivocation, which witnesses refuse forever. `acceptanceOf` chooses a number that neither the store nor any directory has
- * used. The acceptance is durable in the anchor before anything is moved; `beginAccepted` carries it out at the next start
+ * equivocation, which witnesses refuse permanently. Each acceptance has a random name, so none is used twice, even after a
+ * restore of all data. `<n>` is only the number of the archive. The acceptance is durable in the anchor before anything is moved; `beginAccepted` carries it out at the next start
  * and repeats its steps after a crash: the state is either still unsound or accepted. The first entry is stored with the
  * acceptance, so a repeated start writes the same log.
  * Bound: one acceptance at a time. The route bounds the reason.
@@ -14,14 +14,16 @@
 import { join } from 'node:path';
 import { readWhole, type FileSystem } from '@ron/log';
 import type { AcceptedAudit, AuditStatus } from '@ron/proto';
-import { inspectLog, NOTE_BYTES_MAX, TransparencyLog, type NoteSigner } from '@ron/tlog';
+import { inspectLog, isSuccessor, NOTE_BYTES_MAX, successorOf, TransparencyLog, type NoteSigner } from '@ron/tlog';
 import { encodeAcceptance, type Accepting } from '../audit/event.ts';
 import { headOf, type Anchor, type LogHead } from './anchor.ts';
 
 /** A damage that the operator accepted and that the next start acts on. */
 export interface Acceptance {
-  /** The number of the archive and of the new log. */
+  /** The number of the archive. */
   readonly number: number;
+  /** The name of the new log. */
+  readonly origin: string;
   /** The first entry of the new log. */
   readonly entry_b64: string;
 }
@@ -47,56 +49,47 @@ export interface LogPlace {
 export type SignersFor = (anchor: Anchor, signal: AbortSignal) => Promise<readonly NoteSigner[]>;
 
 const ARCHIVE = /^audit\.([1-9]\d{0,8})$/;
-/** A number in a checkpoint that is not verified counts up to here, the last that a witness knows by itself. */
-const NUMBER_MAX = 99;
 
-/** The name of the log that an acceptance begins. */
-function originOf({ origin, number: current }: Anchor, number: number): string {
-  const first = current === undefined ? origin : origin.slice(0, -`/${current}`.length);
-  return `${first}/${number}`;
-}
+/** The name of the log before any acceptance. */
+const firstOf = ({ origin, number }: Anchor): string =>
+  number === undefined ? origin : origin.slice(0, origin.lastIndexOf('/'));
 
 const archiveOf = (number: number): string => `audit.${number}`;
 
-interface FoundLog {
-  /** The last checkpoint, if it is signed and the log has its entries. */
-  readonly head: LogHead | undefined;
-  /** The number in the name of the log; 0 if it has none. */
-  readonly number: number;
-}
-
-/** Reads the log in `audit/`, which may belong to an earlier or later state of the store. */
+/**
+ * The last checkpoint of the log in `audit/`, if it is signed and the log has its entries. The log may belong to an earlier or
+ * later state of the store.
+ */
 async function findLog(
   { fs, dir }: LogPlace,
   anchor: Anchor,
   signersFor: SignersFor,
   signal: AbortSignal,
-): Promise<FoundLog> {
+): Promise<LogHead | undefined> {
   const note = await readWhole(fs, join(dir, 'audit', 'checkpoint'), NOTE_BYTES_MAX).catch(() => undefined);
   const [origin = ''] = (note?.toString('utf8') ?? '').split('\n', 1);
-  const last = Number(/\/([1-9]\d?)$/.exec(origin)?.[1] ?? 0);
-  const number = last <= NUMBER_MAX && origin === originOf(anchor, last) ? last : 0;
-  const named = number === 0 ? anchor : { ...anchor, origin };
+  const first = firstOf(anchor);
+  const named = origin === first || isSuccessor(first, origin) ? { ...anchor, origin } : anchor;
   try {
     const signers = await signersFor(named, signal);
     const { checkpoint } = await inspectLog({ dir: join(dir, 'audit'), origin: named.origin, signers, fs, signal });
-    return { head: checkpoint && headOf(checkpoint), number };
+    return checkpoint && headOf(checkpoint);
   } catch {
     signal.throwIfAborted();
-    return { head: undefined, number };
+    return undefined;
   }
 }
 
 async function acceptanceOf(
   { fs, dir }: LogPlace,
   anchor: Anchor,
-  found: FoundLog,
+  found: LogHead | undefined,
   init: AcceptInit,
 ): Promise<Acceptance> {
   const archived = (await fs.list(dir)).map((name) => Number(ARCHIVE.exec(name)?.[1] ?? 0));
-  const number = 1 + Math.max(anchor.number ?? 0, found.number, ...archived);
-  const entry = encodeAcceptance({ ...init, former: anchor.origin, known: anchor.checkpoint, found: found.head });
-  return { number, entry_b64: entry.toString('base64') };
+  const number = 1 + Math.max(anchor.number ?? 0, ...archived);
+  const entry = encodeAcceptance({ ...init, former: anchor.origin, known: anchor.checkpoint, found });
+  return { number, origin: successorOf(firstOf(anchor)), entry_b64: entry.toString('base64') };
 }
 
 /** Carries out the acceptance in the anchor, if there is one. Returns whether there was. */
@@ -108,14 +101,13 @@ export async function beginAccepted(
 ): Promise<boolean> {
   const { accepted, is_closed: _, ...rest } = anchors.value ?? {};
   if (accepted === undefined) return false;
-  const { number, entry_b64 } = accepted;
+  const { number, origin, entry_b64 } = accepted;
   const names = await fs.list(dir);
   if (names.includes('audit') && !names.includes(archiveOf(number))) {
     await fs.rename(join(dir, 'audit'), join(dir, archiveOf(number)));
     await fs.syncDir(dir);
   }
-  const former = rest as Anchor;
-  const anchor: Anchor = { ...former, origin: originOf(former, number), number, published: 0 };
+  const anchor: Anchor = { ...(rest as Anchor), origin, number, published: 0 };
   const signers = await signersFor(anchor, signal);
   await using log = await TransparencyLog.open({ dir: join(dir, 'audit'), origin: anchor.origin, signers, fs, signal });
   if (log.size === 0) await log.append([Buffer.from(entry_b64, 'base64')], signal);
@@ -140,17 +132,12 @@ export function accepterOf(
   signersFor: SignersFor,
   log: TransparencyLog | undefined,
 ): Accepter {
-  const accepted = (): Pick<AuditStatus, 'next_origin'> => {
-    const anchor = anchors.value!;
-    return anchor.accepted === undefined ? {} : { next_origin: originOf(anchor, anchor.accepted.number) };
-  };
   return {
     async logState(signal) {
-      const { checkpoint: known } = anchors.value!;
+      const { checkpoint: known, accepted } = anchors.value!;
       const current = log?.checkpoint;
-      const { head: found } =
-        current === undefined ? await findLog(place, anchors.value!, signersFor, signal) : { head: headOf(current) };
-      return { ...(known && { known }), ...(found && { found }), ...accepted() };
+      const found = current === undefined ? await findLog(place, anchors.value!, signersFor, signal) : headOf(current);
+      return { ...(known && { known }), ...(found && { found }), ...(accepted && { next_origin: accepted.origin }) };
     },
     async accept(init, signal) {
       if (anchors.value!.accepted === undefined) {
@@ -158,10 +145,9 @@ export function accepterOf(
         const acceptance = await acceptanceOf(place, anchors.value!, found, init);
         await anchors.replace({ ...anchors.value!, accepted: acceptance }, signal);
       }
-      const { accepted: made, ...anchor } = anchors.value!;
-      const next_origin = originOf(anchor, made!.number);
+      const { origin, number } = anchors.value!.accepted!;
       const hasLog = (await place.fs.list(place.dir)).includes('audit');
-      return { next_origin, ...(hasLog && { archive: archiveOf(made!.number) }) };
+      return { next_origin: origin, ...(hasLog && { archive: archiveOf(number) }) };
     },
   };
 }

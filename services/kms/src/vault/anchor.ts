@@ -31,7 +31,7 @@ export interface Anchor {
   readonly is_closed?: true;
   /** The audience root was used while the log was damaged, without an entry. Removed by the next start without damage. */
   readonly ran_unsound?: true;
-  /** How often damage was accepted: the last part of the origin. Absent for the first log. */
+  /** The number of the last archive. Absent for the first log; otherwise the last part of `origin` is random. */
   readonly number?: number;
   /** Carried out by the next start, see vault/accept.ts. */
   readonly accepted?: Acceptance;

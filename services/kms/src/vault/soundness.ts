@@ -3,6 +3,7 @@
  *
  * Contract: the state after a crash at any point is sound. If one of the two was rolled back, the other reveals it (see the
  * table in services/kms/README.md). If both were rolled back together they are consistent, and only a witness can detect it.
+ * An older copy of one record in the store is not detected.
  * Reads only.
  */
 import type { InspectedLog } from '@ron/tlog';

@@ -5,10 +5,12 @@
  *     <data_dir>/vault/     the store: keys, versions, operations, the anchor (vault/tables.ts); records are encrypted
  *     <data_dir>/audit/     the audit log, public, with its verification keys in `vkeys`
  *
- * Contract: every start detects that the store or the log was rolled back, or that one of them is missing. Then the vault
- * opens if the store does, `problem` states why nothing may be signed, and nothing is written to the log, so that the
- * evidence is preserved, until the operator accepts it (vault/accept.ts). The state after a crash is not a problem. One
- * process at a time may open it. Files of the earlier format are converted first (vault/upgrade/).
+ * Contract: every start detects that the store or the log was rolled back as a whole, or that one of them is missing. Then
+ * the vault opens if the store does, `problem` states why nothing may be signed, and nothing is written to the log, so that
+ * the evidence is preserved, until the operator accepts it (vault/accept.ts). The state after a crash is not a problem. No
+ * start detects that both were rolled back together, which only a witness does, or that one record of the store was
+ * replaced by an older copy of itself, which nothing does. One process at a time may open it. Files of the earlier format
+ * are converted first (vault/upgrade/).
  */
 import { join } from 'node:path';
 import { FileBackend, MemoryBackend, type Backend, type Unlock } from '@ron/custody';
@@ -33,6 +35,7 @@ import { OpLedger } from '../ops/op-ledger.ts';
 import { openUnlock } from '../unlock.ts';
 import { accepterOf, beginAccepted, type Accepter, type LogPlace } from './accept.ts';
 import { ANCHOR_KEY, ANCHORS, checkpointOf, headOf, type Anchor } from './anchor.ts';
+import { lastCosignedOf, type LastCosigned } from './last-cosigned.ts';
 import { problemsOf } from './soundness.ts';
 import { TABLES } from './tables.ts';
 import { upgradeIfOld } from './upgrade/upgrade.ts';
@@ -70,6 +73,7 @@ export interface Vault extends Accepter, AsyncDisposable {
   readonly recorder: CheckpointRecorder;
   /** Since when operations may lack an entry: the last process did not shut down cleanly, or its log was damaged. */
   readonly interrupted_ms: number | undefined;
+  readonly last_cosigned: LastCosigned;
   /** Call it before the first operation: the next start records that operations may lack an entry. Idempotent. */
   begin(signal: AbortSignal): Promise<void>;
   /** Records a clean shutdown: every operation is in the log, and none will follow. */
@@ -146,6 +150,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
       return problem;
     },
     interrupted_ms: log !== undefined && log.size > 0 && !isComplete(anchor) ? anchor.time_ms : undefined,
+    last_cosigned: lastCosignedOf(store, anchor),
     ...recorderOf(anchors, log, () => problem !== undefined),
     freeze: (why) => (problem ??= why),
     ...accepterOf(place, anchors, signersFor, log),
