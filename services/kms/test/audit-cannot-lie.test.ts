@@ -96,7 +96,7 @@ test('every operation has an entry with actor, operation and result, and no secr
 
 test('every refused or failed operation has an entry, for every cause', async () => {
   const backend = new FaultyBackend();
-  await using kms = await startService({ backend, flags: ['--kms.keys_max=5'] });
+  await using kms = await startService({ backend, flags: ['--kms.keys_max=5', '--audit.verify_rate=1000'] });
   const kid = await kms.create('ed25519');
   const { sigs } = (await sign(kms, kid, { op_id: 'used' })).json;
   const wrapping = await kms.create('x-wing');
@@ -129,7 +129,9 @@ test('every refused or failed operation has an entry, for every cause', async ()
     ['/keys/import', { ...key, purpose: 'raw', pubkey_b64: 'AAAA' }, zoo, 'import forbidden'],
     [`/keys/${path(gone)}/rotate`, {}, mine, 'rotate not_found'],
     [change('rotate'), {}, zoo, 'rotate forbidden'],
-    [change('policy'), { min_version: 7 }, mine, 'policy conflict'],
+    [`/keys/${path(kid.replace('#v1', ''))}/policy`, { min_version: 7 }, mine, 'policy conflict'],
+    [change('policy'), { min_version: 1 }, mine, 'policy validation'],
+    [change('delete'), { whole: true }, mine, 'delete validation'],
     [change('policy'), { min_version: 1 }, zoo, 'policy forbidden'],
     [change('delete'), mine, mine, 'delete conflict'],
     [`/keys/${path(gone)}/delete`, mine, mine, 'delete not_found'],

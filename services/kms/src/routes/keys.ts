@@ -136,7 +136,12 @@ export async function deleteKey(
   requireAllowedKid(auditor, context, 'delete');
   const target = targetOf(context.params.kid);
   if ((target === 'key') !== (context.body?.whole ?? false)) {
-    throw new RonError('validation', 'name one version (#v1), or the key without a version and {"whole": true}');
+    const error = new RonError(
+      'validation',
+      'name one version (#v1), or the key without a version and {"whole": true}',
+    );
+    auditor.recordRefusal(callerOf(context), { op: 'delete', kid: context.params.kid }, error);
+    throw error;
   }
   const deletion = await keys.delete(context.params.kid, target, callerOf(context));
   const view = deletionView(deletion);
@@ -162,7 +167,9 @@ function requireWhole(auditor: KeyRoutesInit['auditor'], context: KidContext, op
   requireAllowedKid(auditor, context, op);
   const { kid } = context.params;
   if (targetOf(kid) === 'key') return kid;
-  throw new RonError('validation', `name the key without a version: ${op} acts on all versions`);
+  const error = new RonError('validation', `name the key without a version: ${op} acts on all versions`);
+  auditor.recordRefusal(callerOf(context), { op, kid }, error);
+  throw error;
 }
 
 /** A capability may be limited to one tenant or to some keys: the kid in the path must match. */
