@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { closeSync, constants, openSync, readdirSync, readFileSync, readlinkSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { Worker } from 'node:worker_threads';
+import type { Worker } from 'node:worker_threads';
 import { LmdbStore } from '@ron/custody/store';
 import { isRonError, NEVER } from '@ron/kernel';
 import { schema, startKms, type Kms } from '@ron/kms';
@@ -16,17 +16,14 @@ const output = openSync(`${dir}.lines`, 'a');
 const say = (line: object): void => void writeSync(output, `${JSON.stringify(line)}\n`);
 const pause = (ms: number): Promise<void> => new Promise((resolve) => void setTimeout(resolve, ms));
 
-const workers = new Set<Worker>();
+const workers: Worker[] = [];
 
 async function openStore(): Promise<LmdbStore> {
-  const { postMessage } = Worker.prototype;
-  Worker.prototype.postMessage = function (this: Worker, ...args: Parameters<typeof postMessage>) {
-    workers.add(this);
-    return postMessage.apply(this, args);
-  };
+  const note = (worker: Worker): void => void workers.push(worker);
+  process.on('worker', note);
   const unlock = { kek: new Uint8Array(32) };
   const store = await LmdbStore.open({ dir: vault, tables: TABLES, unlock, signal: NEVER, write_ms_max: 1000 });
-  Worker.prototype.postMessage = postMessage;
+  process.off('worker', note);
   return store;
 }
 
@@ -56,7 +53,7 @@ function loseMetaPage(): void {
   while (openSync('/dev/null', 'r') !== fd);
 }
 
-async function begin(fault: string): Promise<void> {
+async function begin(): Promise<void> {
   if (fault === 'meta') return loseMetaPage();
   if (fault === 'thread') for (const worker of workers) void worker.terminate();
   else await inject(fault);
@@ -76,7 +73,7 @@ async function use({ vault: { store }, url }: Kms): Promise<void> {
   await round('before');
   const during = fault === 'thread' ? round('during') : undefined;
   await pause(2);
-  await begin(fault);
+  await begin();
   await during;
   for (let at = 0; store.problem === undefined; at++) await round(`after ${at}`);
   const ready = fetch(`${url}/readyz`).then(({ status }) => status);

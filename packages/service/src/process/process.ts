@@ -5,6 +5,7 @@
  * SIGHUP reloads the configuration; an invalid one changes nothing. A critical task that stays down drains the service and
  * ends the process. An unhandled error ends it at once, because the state is unknown.
  * Bound: a drain that does not end within `stop_ms_max` is aborted; an abort that does not end within a second is abandoned.
+ * A process whose file calls or threads do not end after that is killed (SIGKILL).
  * Overflow: signals after the second are ignored. Under a supervisor (`SUPERVISED`) every signal after the first is: a
  * service manager may signal the whole node while its supervisor drains it in order. SIGQUIT aborts in any case.
  * Cancellation: `context.signal` aborts a start in progress.
