@@ -259,7 +259,8 @@ export function writeKey(draft: Draft, known: KeyRecord | undefined, record: Key
   });
 }
 
-function recordOf({ summary: _, ...fields }: StoredKey, versions: readonly KeyVersion[]): KeyRecord {
+function recordOf(stored: StoredKey, versions: readonly KeyVersion[]): KeyRecord {
+  const { summary: _, ...fields } = stored;
   return { ...fields, versions };
 }
 
