@@ -103,13 +103,13 @@ for (const [what, plant] of Object.entries(damages))
       assertRefusal(await kms.post('/audit/accept', { problem_sha256: '0'.repeat(64), reason: 'x' }), 409, 'conflict');
       const answer = await accept(kms);
       assert.equal(answer.status, 202, answer.text);
-      const { next_origin: next } = answer.json as { next_origin: string };
-      assert.deepEqual(answer.json, { next_origin: next, archive: 'audit.1' });
-      assert.ok(isSuccessor(origin, next), next);
+      const { next_origin } = answer.json as { next_origin: string };
+      assert.deepEqual(answer.json, { next_origin, archive: 'audit.1' });
+      assert.ok(isSuccessor(origin, next_origin), next_origin);
       assert.deepEqual((await accept(kms)).json, answer.json, 'a second call changes nothing');
-      assert.equal((await statusOf(kms))['next_origin'], next);
+      assert.equal((await statusOf(kms))['next_origin'], next_origin);
       assertRefusal(await sign(kms, kid), 503, 'audit_integrity');
-      return { next, problem: status['problem'] as string };
+      return { next: next_origin, problem: status['problem'] as string };
     });
     await session(dir, async (kms) => {
       assert.equal((await sign(kms, kid)).status, 200);
