@@ -108,14 +108,14 @@ for (const [what, plant] of Object.entries(damages))
       verified_ms = Date.now();
       const answer = await accept(kms);
       assert.equal(answer.status, 202, answer.text);
-      const { next_origin: next } = answer.json as { next_origin: string };
+      const { next_origin } = answer.json as { next_origin: string };
       const archive = what === 'a missing log' ? {} : { archive: 'audit.1' };
-      assert.deepEqual(answer.json, { next_origin: next, ...archive });
-      assert.ok(isSuccessor(origin, next), next);
+      assert.deepEqual(answer.json, { next_origin, ...archive });
+      assert.ok(isSuccessor(origin, next_origin), next_origin);
       assert.deepEqual((await accept(kms)).json, answer.json, 'a second call changes nothing');
-      assert.equal((await statusOf(kms))['next_origin'], next);
+      assert.equal((await statusOf(kms))['next_origin'], next_origin);
       assertRefusal(await sign(kms, kid), 503, 'audit_integrity');
-      return { next, problem: status['problem'] as string };
+      return { next: next_origin, problem: status['problem'] as string };
     });
     await session(dir, async (kms) => {
       assert.equal((await sign(kms, kid)).status, 200);

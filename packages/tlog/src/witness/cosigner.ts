@@ -9,7 +9,8 @@
  * is never replaced. A key of the log `<origin>` is also trusted for its successors (note/successor.ts), except for a
  * successor whose own key was given. One process at a time may open a directory.
  * Bound: one submission at a time, `WAITERS_MAX` wait; `LOGS_MAX` keys with `SUCCESSORS_MAX` successors each.
- * Overflow: `busy`; status 507 for a further successor, until its own key is given. Cancellation: a submission leaves the queue with its signal's reason; once it is being written it ends.
+ * Overflow: `busy`; status 507 for a further successor, until its own key is given.
+ * Cancellation: a submission leaves the queue with its signal's reason; once it is being written it ends.
  */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, hash, sign, type KeyObject } from 'node:crypto';
 import { join } from 'node:path';

@@ -6,9 +6,9 @@
  *
  * Contract: the log never continues under the same name from an older state, because two logs with one name are
  * equivocation, which witnesses refuse permanently. Each acceptance has a random name, so none is used twice, even after a
- * restore of all data. `<n>` is only the number of the archive. The acceptance is durable in the anchor before anything is moved; `beginAccepted` carries it out at the next start
- * and repeats its steps after a crash: the state is either still unsound or accepted. The first entry is stored with the
- * acceptance, so a repeated start writes the same log.
+ * restore of all data. `<n>` is only the number of the archive. The acceptance is durable in the anchor before anything is
+ * moved; `beginAccepted` carries it out at the next start and repeats its steps after a crash: the state is either still
+ * unsound or accepted. The name and the first entry are stored with the acceptance, so a repeated start writes the same log.
  * Bound: one acceptance at a time. The route bounds the reason.
  */
 import { join } from 'node:path';

@@ -3,7 +3,8 @@
  *
  * | table | key | record |
  * | --- | --- | --- |
- * | `meta` | `anchor`, `audience_root`, `cosigned` | the anchor (vault/anchor.ts); the root of the audience keys; the time of the last cosignature (vault/last-cosigned.ts) |
+ * | `meta` | `anchor`, `audience_root` | the anchor (vault/anchor.ts); the root of the audience keys |
+ * | `meta` | `cosigned` | the time of the last cosignature (vault/last-cosigned.ts) |
  * | `secrets` | handle | a private key of the backend `file`, sealed once more, and its nonce counter |
  * | `keys` | name | a key without its versions |
  * | `versions` | name, number | one version |
