@@ -81,11 +81,11 @@ async function freePort(): Promise<number> {
 }
 
 async function restarted(node: Up, name: string): Promise<void> {
-  const before = (await stateOf(node)).pids[name]!;
-  process.kill(before, 'SIGKILL');
+  const killed = (await stateOf(node)).pids[name]!;
+  process.kill(killed, 'SIGKILL');
   await eventually(`${name} is restarted`, async () => {
     const { pids } = await stateOf(node);
-    return pids[name] !== undefined && pids[name] !== before;
+    return pids[name] !== undefined && pids[name] !== killed;
   });
 }
 
@@ -138,18 +138,18 @@ suite('another user gets nothing', { skip }, () => {
     // A port that `ron up` does not keep, because the file of the operator names it.
     const port = await freePort();
     await writeFile(config, `[kms]\nserver.bind = "127.0.0.1:${port}"\n`);
-    const node = await up(t, join(dir, 'node'), ['--config', config]);
+    const other = await up(t, join(dir, 'node'), ['--config', config]);
     const squatter = await Squatter.start(t, [port]);
-    process.kill(node.pids['kms']!, 'SIGKILL');
+    process.kill(other.pids['kms']!, 'SIGKILL');
     await eventually('the squatter has the port', () => squatter.hasBound(port));
-    const refused = command(['keys', 'list', '--dir', node.dir]);
-    const log = join(node.dir, 'logs/kms.log');
+    const refused = command(['keys', 'list', '--dir', other.dir]);
+    const log = join(other.dir, 'logs/kms.log');
     await eventually('kms fails to restart', async () => (await readFile(log, 'utf8')).includes('EADDRINUSE'));
     assert.deepEqual(await squatter.stop(), { bound: [port], received: '' });
     await refused;
     await eventually(
       'the node goes on',
-      async () => (await command(['keys', 'list', '--dir', node.dir])).code === 0,
+      async () => (await command(['keys', 'list', '--dir', other.dir])).code === 0,
       30_000,
     );
   });
@@ -191,9 +191,9 @@ suite('another user gets nothing', { skip }, () => {
   });
 
   test('a socket directory of another user, an open one and a link are refused', async (t) => {
-    const temp = await temporaryDir(t);
+    const work = await temporaryDir(t);
     const refusedAt = async (name: string, prepare: (dir: string, run: string) => Promise<void>): Promise<void> => {
-      const dir = join(temp, name);
+      const dir = join(work, name);
       await mkdir(dir, { mode: 0o700 });
       await prepare(dir, join(dir, 'run'));
       const ended = await ron(t, ['up', '--dir', dir, '--base-port', '0']);
@@ -209,8 +209,8 @@ suite('another user gets nothing', { skip }, () => {
       await chmod(run, 0o770);
     });
     await refusedAt('link', async (_, run) => {
-      await mkdir(join(temp, 'elsewhere'), { mode: 0o700 });
-      await symlink(join(temp, 'elsewhere'), run);
+      await mkdir(join(work, 'elsewhere'), { mode: 0o700 });
+      await symlink(join(work, 'elsewhere'), run);
     });
     await refusedAt('node', async (dir) => await chown(dir, NOBODY, NOBODY));
   });

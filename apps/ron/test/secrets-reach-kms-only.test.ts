@@ -69,12 +69,12 @@ describe('a node with secrets in its environment', () => {
     await stop(node);
     const revocations = join(dir, 'passport', 'data', 'revocations');
     const cache = join(dir, 'storage', 'auth', 'cache');
-    const before = await relock(revocations, 'revocations', serviceKek(KEK, 'passport'), KEK);
+    const earlier = await relock(revocations, 'revocations', serviceKek(KEK, 'passport'), KEK);
     await relock(cache, 'capability-cache', serviceKek(KEK, 'storage'), KEK);
     await stop(await up(t, dir, [], { env: SECRETS }));
     const file = await openWith(revocations, 'revocations', serviceKek(KEK, 'passport'));
-    assert.deepEqual(file.value, before);
-    assert.equal(Object.keys((before as { subjects: object }).subjects).length, 1);
+    assert.deepEqual(file.value, earlier);
+    assert.equal(Object.keys((earlier as { subjects: object }).subjects).length, 1);
     await file.close();
     await (await openWith(cache, 'capability-cache', serviceKek(KEK, 'storage'))).close();
   });
@@ -136,8 +136,8 @@ async function stop(node: Up): Promise<void> {
 const openWith = (path: string, purpose: string, kek: string): Promise<SealedFile<unknown>> =>
   SealedFile.open<unknown>({ path, purpose, unlock: { kek: kekFromText(kek) }, initial: {}, signal: NEVER });
 
-async function relock(path: string, purpose: string, before: string, after: string): Promise<unknown> {
-  await using file = await openWith(path, purpose, before);
-  await file.relock({ kek: kekFromText(after) }, NEVER);
+async function relock(path: string, purpose: string, from: string, to: string): Promise<unknown> {
+  await using file = await openWith(path, purpose, from);
+  await file.relock({ kek: kekFromText(to) }, NEVER);
   return file.value;
 }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { cp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import { NEVER } from '@ron/kernel';
 import { realFileSystem, type File, type FileSystem } from '@ron/log';
 import { dirSource, isSuccessor, verifyLog } from '@ron/tlog';
@@ -23,13 +23,26 @@ interface Site {
   readonly origin: string;
 }
 
-/** A stopped kms that was used, and a copy of its data from before the last use. */
+const cleanUps = new AsyncDisposableStack();
+after(() => cleanUps.disposeAsync());
+let made: Promise<Site> | undefined;
+
+/** A stopped kms that was used, and a copy of its data from before the last use. Made once and copied. */
 async function site(temp: string): Promise<Site> {
+  made ??= tempDir().then((shared) => makeSite(cleanUps.use(shared).path));
+  const { dir, copy, ...facts } = await made;
+  const own = { dir: join(temp, 'data'), copy: join(temp, 'copy') };
+  await cp(dir, own.dir, { recursive: true });
+  await cp(copy, own.copy, { recursive: true });
+  return { ...own, ...facts };
+}
+
+async function makeSite(temp: string): Promise<Site> {
   const [dir, copy] = [join(temp, 'data'), join(temp, 'copy')];
   const kid = await session(dir, async (kms) => {
-    const made = await kms.create('ed25519');
-    assert.equal((await sign(kms, made)).status, 200);
-    return made;
+    const created = await kms.create('ed25519');
+    assert.equal((await sign(kms, created)).status, 200);
+    return created;
   });
   await cp(dir, copy, { recursive: true });
   const origin = await session(dir, async (kms) => {
@@ -84,7 +97,7 @@ const damages: Readonly<Record<string, (at: Site, temp: string) => Promise<void>
     await writeFile(path, bytes);
   },
   'the log of another node': async ({ dir }, temp) => {
-    const other = await site(join(temp, 'other'));
+    const other = await makeSite(join(temp, 'other'));
     await rm(join(dir, 'audit'), { recursive: true });
     await cp(join(other.dir, 'audit'), join(dir, 'audit'), { recursive: true });
   },
