@@ -11,7 +11,7 @@ test('a busy or draining operation has an entry if its work began, and none if i
   let pending = 0;
   const auditor = new Auditor({
     trail: {
-      begin: (count) => void (pending += count),
+      begin: (count) => void (pending += count ?? 1),
       cancel: () => void (pending -= 1),
       note: ({ bytes }: LogEntry) => {
         pending -= 1;
