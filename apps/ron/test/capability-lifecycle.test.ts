@@ -149,7 +149,9 @@ suite('capability lifecycle', () => {
     passport = new PassportClient({ url: node.url('passport'), capability: await node.token('passport') });
   });
   after(async () => {
-    for (const { url } of node.running.values()) leaks.shown('metrics', await (await fetch(`${url}/metrics`)).text());
+    const metricsOf = async (url: string): Promise<string> => await (await fetch(`${url}/metrics`)).text();
+    // A failed test may leave a service stopped; the others must end nevertheless.
+    for (const { url } of node.running.values()) leaks.shown('metrics', await metricsOf(url).catch(() => ''));
     for (const running of node.running.values()) await running.kill('SIGTERM');
     leaks.shown('the log of a process', node.logs);
     await cleanUps.run();
@@ -328,8 +330,6 @@ suite('capability lifecycle', () => {
     const storage = await node.start('storage');
     assert.equal((await node.put(token)).status, 201);
     assert.equal((await node.put(`${token.slice(0, -2)}AA`)).status, 401);
-    const ready = (await (await fetch(`${storage.url}/readyz`)).json()) as { degraded: string[] };
-    assert.ok(ready.degraded.includes('kms') || ready.degraded.length === 0, JSON.stringify(ready));
     await eventually('readyz names kms', async () => {
       const reply = await fetch(`${storage.url}/readyz`);
       assert.equal(reply.status, 200);
