@@ -1,5 +1,6 @@
 /**
- * Loads the services whose `main.ts` files are given, and saves their compiled code. `compile-ahead.ts` runs it.
+ * Loads the services whose `main.ts` files are given, and modules of their threads, and saves the compiled code.
+ * `compile-ahead.ts` runs it.
  *
  * The property of the global object keeps them from starting (`COMPILE_ONLY` of the service shell).
  */
@@ -7,5 +8,9 @@ import { flushCompileCache } from 'node:module';
 import { pathToFileURL } from 'node:url';
 
 Object.assign(globalThis, { [Symbol.for('ron.compile_only')]: true });
-for (const main of process.argv.slice(2)) await import(pathToFileURL(main).href);
+for (const path of process.argv.slice(2)) {
+  const loaded = import(pathToFileURL(path).href);
+  // A module of a thread is compiled, but does not run here.
+  await (path.endsWith('main.ts') ? loaded : loaded.catch(() => undefined));
+}
 flushCompileCache();

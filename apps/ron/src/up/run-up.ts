@@ -59,7 +59,7 @@ export async function runUp(
   const env = withOneMallocArena(amnesia ? own_env : withCompileCache(own_env));
   const kekOf = await prepareKeks(services, own_env['RON_KEK'], stop.signal);
   await compileAhead(
-    services.map(({ entry }) => entry.main),
+    services.flatMap(({ entry }) => [entry.main, ...(entry.threads ?? [])]),
     withoutSecrets(env),
     stop.signal,
   );

@@ -63,6 +63,8 @@ export interface ServiceEntry {
   readonly name: Service;
   /** Its process entry. */
   readonly main: string;
+  /** Modules that it runs in threads, which its process entry does not import. Default none. */
+  readonly threads?: readonly string[];
   readonly calls: readonly Call[];
   /** It derives the keys of capabilities; its owner's capability is used to mint all others. Default false. */
   readonly derives_keys?: boolean;

@@ -46,7 +46,16 @@ function common(name: Service, isKeyService: boolean): Defaults {
   };
 }
 
-type Row = Pick<ServiceEntry, 'calls' | 'derives_keys' | 'holds_secrets' | 'knows_revocations' | 'sealed_files'>;
+type Row = Pick<
+  ServiceEntry,
+  'calls' | 'derives_keys' | 'holds_secrets' | 'knows_revocations' | 'sealed_files' | 'threads'
+>;
+
+/** The thread that writes to the store. */
+const STORE_THREAD = [
+  new URL('tasks/blocking-worker.ts', import.meta.resolve('@ron/kernel')),
+  new URL('lmdb-thread.ts', import.meta.resolve('@ron/custody/store')),
+].map((url) => fileURLToPath(url));
 
 const CACHE: SealedFileOf = { key: 'auth.cache_file', purpose: 'capability-cache' };
 
@@ -90,7 +99,12 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
     'kms',
     import.meta.resolve('@ron/kms'),
     // Passport calls kms for its keys. While passport is down, kms uses the revocations that it knows.
-    { calls: [{ ...POLLS_REVOCATIONS, isBackground: true }], derives_keys: true, holds_secrets: true },
+    {
+      calls: [{ ...POLLS_REVOCATIONS, isBackground: true }],
+      derives_keys: true,
+      holds_secrets: true,
+      threads: STORE_THREAD,
+    },
     withDataDir('kms'),
   ),
   service(
