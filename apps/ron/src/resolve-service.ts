@@ -4,8 +4,9 @@
  * Contract: a capability is sent only to the node that it belongs to. `root.cap` in the node's directory is sent only to a
  * running service of that node; the file in RON_CAPABILITY_FILE to such a service or to RON_URL. A file that is named with
  * --capability-file is sent to the URL of the same command: naming it is the user's consent. The own node is called at its
- * socket, even if its URL was given or it is stopped: no TCP port is called that the user did not name. Another place must be `unix:PATH`, or `https://` with a pin; a command that would send
- * a capability anywhere else is refused, because any user of a machine can listen at a free port.
+ * socket, even if its URL was given or it is stopped: no TCP port is called that the user did not name. Another place must be
+ * `unix:PATH`, or `https://` with a pin; a command that would send a capability anywhere else is refused, because any user of
+ * a machine can listen at a free port.
  */
 import { isPrivate, PIN_PATTERN } from '@ron/client/node';
 import type { Service } from '@ron/proto';

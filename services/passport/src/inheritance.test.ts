@@ -91,15 +91,7 @@ function rateOf(token: string): { per_s: number; burst: number } {
 test('an issued capability never exceeds its issuer, for any issuer, issue request and use', async () => {
   using clock = new Clock();
   await using keys = new MemoryKeySource();
-  const policy = {
-    ttl_default: 2000,
-    ttl_max: 5000,
-    never_issue: [],
-    issue_deadline: 1000,
-    log_capability_file: undefined,
-  };
-  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().state.document));
-  const issuer = new Issuer({ keys, registry, policy: () => policy });
+  const issuer = issuerWith(keys, { ttl_default: 2000, ttl_max: 5000 });
   const seen = { issued: 0, refused: 0, permitted: 0 };
   const property = fc.asyncProperty(
     caveats,
@@ -166,17 +158,15 @@ async function remint(
   return (await mint(keys, claim, NEVER)).token;
 }
 
+function issuerWith(keys: MemoryKeySource, ttl: { readonly ttl_default: number; readonly ttl_max: number }): Issuer {
+  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().state.document));
+  const policy = { ...ttl, never_issue: [], issue_deadline: 1000, log_capability_file: undefined };
+  return new Issuer({ keys, registry, policy: () => policy });
+}
+
 test('the caveats of an issuer are inherited, and a scopes caveat with scopes of other services limits the issued scopes', async () => {
   await using keys = new MemoryKeySource();
-  const policy = {
-    ttl_default: 2000,
-    ttl_max: 5000,
-    never_issue: [],
-    issue_deadline: 1000,
-    log_capability_file: undefined,
-  };
-  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().state.document));
-  const issuer = new Issuer({ keys, registry, policy: () => policy });
+  const issuer = issuerWith(keys, { ttl_default: 2000, ttl_max: 5000 });
   const ask = { audience: 'storage', scopes: ['storage:get'] } as const;
   const own = ['rate <= 5/s', 'ip in 10.0.0.0/8', 'bytes <= 10', `body = ${sha256('x')}`, 'tenant = acme'];
   const { token } = await issuer.issue({ ...ask, caveats: ['tenant = acme'] }, { ...ISSUER, caveats: own }, NEVER);
@@ -195,15 +185,7 @@ test('the caveats of an issuer are inherited, and a scopes caveat with scopes of
 
 test('a capability that was narrowed to the issue request issues as if it had not been narrowed', async () => {
   await using keys = new MemoryKeySource();
-  const policy = {
-    ttl_default: 3_600_000,
-    ttl_max: 3_600_000,
-    never_issue: [],
-    issue_deadline: 1000,
-    log_capability_file: undefined,
-  };
-  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().state.document));
-  const issuer = new Issuer({ keys, registry, policy: () => policy });
+  const issuer = issuerWith(keys, { ttl_default: 3_600_000, ttl_max: 3_600_000 });
   const claim = { audience: 'passport', scopes: scopesOf('passport'), ttl_ms: 86_400_000 } as const;
   const token = (await mint(keys, claim, NEVER)).token;
   const { capability_id, chain, texts } = inspectToken(

@@ -2,7 +2,8 @@
  * The thread that writes to LMDB: no write or sync runs on the event loop.
  *
  * Contract: a transaction is on stable storage when `write` returns. A failed transaction changes nothing and returns its
- * system error number; the next one may succeed, unless LMDB reports that it cannot continue. LMDB's own asynchronous queue is not used: it never answers on a full disk.
+ * system error number; the next one may succeed, unless LMDB reports that it cannot continue. LMDB's own asynchronous queue
+ * is not used: it never answers on a full disk.
  */
 // oxlint-disable-next-line ron/no-blocking-calls -- this is a thread
 import { chmodSync } from 'node:fs';

@@ -4,6 +4,18 @@ import type { World } from '@ron/explorer';
 import { imageWith, STORE_BYTES } from './testing.ts';
 import type { KeyRecord } from './key-record.ts';
 
+/** A key with one version. */
+export const START: KeyRecord = {
+  name: 'acme/docs/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10',
+  tenant: 'acme',
+  purpose: 'docs',
+  alg: 'ed25519',
+  verify_mode: 'or',
+  min_version: 1,
+  imported: false,
+  versions: [{ version: 1, handle: 'key 1', public: [], created_ms: 0 }],
+};
+
 export class ModelStore extends MemoryStore {
   readonly #world: World;
 

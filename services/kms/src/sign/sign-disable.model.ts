@@ -11,7 +11,7 @@ import { isRonError } from '@ron/kernel';
 import type { KeyLifecycle } from '../keys/key-lifecycle.ts';
 import type { KeyRegistry } from '../keys/key-registry.ts';
 import type { KeyRecord, KeyVersion } from '../keys/key-record.ts';
-import { ModelStore } from '../keys/store.model.ts';
+import { ModelStore, START } from '../keys/store.model.ts';
 import { KEYS, VERSIONS } from '../vault/tables.ts';
 import type { Signer } from './signer.ts';
 
@@ -27,19 +27,8 @@ export interface SignDisableInit {
   readonly signers: number;
 }
 
-const NAME = 'acme/docs/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
+const { name: NAME } = START;
 const NEVER = new AbortController().signal;
-
-const START: KeyRecord = {
-  name: NAME,
-  tenant: 'acme',
-  purpose: 'docs',
-  alg: 'ed25519',
-  verify_mode: 'or',
-  min_version: 1,
-  imported: false,
-  versions: [{ version: 1, handle: 'key 1', public: [], created_ms: 0 }],
-};
 
 export function signAgainstDisable(parts: Parts, init: SignDisableInit): Build {
   return (world) => {

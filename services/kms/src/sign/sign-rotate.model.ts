@@ -11,8 +11,8 @@ import type { Backend } from '@ron/custody';
 import { isRonError } from '@ron/kernel';
 import type { KeyRegistry } from '../keys/key-registry.ts';
 import { KEYS } from '../vault/tables.ts';
-import { ModelStore } from '../keys/store.model.ts';
-import { headOf, type KeyRecord } from '../keys/key-record.ts';
+import { ModelStore, START } from '../keys/store.model.ts';
+import { headOf } from '../keys/key-record.ts';
 import type { KeyOperations } from '../keys/key-operations.ts';
 import type { SignBatch, Signed, Signer } from './signer.ts';
 
@@ -29,19 +29,8 @@ export interface SignRotateInit {
   readonly signers: readonly ('any version' | 'version 1')[];
 }
 
-const NAME = 'acme/docs/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
+const { name: NAME } = START;
 const NEVER = new AbortController().signal;
-
-const START: KeyRecord = {
-  name: NAME,
-  tenant: 'acme',
-  purpose: 'docs',
-  alg: 'ed25519',
-  verify_mode: 'or',
-  min_version: 1,
-  imported: false,
-  versions: [{ version: 1, handle: 'key 1', public: [], created_ms: 0 }],
-};
 
 export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
   return (world) => {
