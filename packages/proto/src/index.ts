@@ -7,5 +7,6 @@ export * from './passport.ts';
 export * from './scopes.ts';
 export * from './secret-variables.ts';
 export * from './foreign-entry.ts';
+export * from './index-api.ts';
 export * from './services.ts';
 export * from './storage.ts';

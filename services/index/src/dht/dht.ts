@@ -1,0 +1,52 @@
+/** Lookups in the DHT, as the resolver uses them. */
+import type { Address, ReceiptPeerDto } from '@ron/proto';
+import type { ProviderClaim } from './peers.ts';
+
+export interface FoundProvider extends ProviderClaim {
+  /** How many distinct peers reported it. */
+  readonly reporters: number;
+}
+
+/** Collects the explanation of a lookup. Bounded by the requests of the lookup. */
+export interface LookupTrace {
+  readonly peers: ReceiptPeerDto[];
+  hedges_started: number;
+  hedges_won: number;
+  hedges_refused: number;
+}
+
+export interface LookupInit {
+  /** The time left for the network phase. */
+  readonly signal: AbortSignal;
+  readonly trace?: LookupTrace | undefined;
+  /** Whether the prober has proven this provider: one proven provider ends a lookup. */
+  readonly isProven: (address: Address, provider: ProviderClaim) => boolean;
+  /** Called for each new provider in order of arrival. */
+  readonly onProvider?: ((provider: FoundProvider) => void) | undefined;
+}
+
+export interface ProvidersFound {
+  readonly providers: readonly FoundProvider[];
+  /** Every peer that had to be queried has answered, or the result was satisfactory. */
+  readonly complete: boolean;
+  /** Why nothing was found, if so. */
+  readonly empty: 'none_has_it' | 'deadline' | 'breakers_open' | 'no_route' | undefined;
+}
+
+export interface NameFound {
+  /** 64 bytes of signature and the record, as received, one for each distinct value. The caller verifies them. */
+  readonly values: readonly Uint8Array[];
+  readonly answers: number;
+  readonly complete: boolean;
+  readonly empty: ProvidersFound['empty'];
+}
+
+export interface Dht {
+  /** Undefined while the DHT works; the readiness gate `dht`. */
+  readonly problem: string | undefined;
+  readonly known: number;
+  findProviders(address: Address, init: LookupInit): Promise<ProvidersFound>;
+  findName(key: string, label: string, init: Omit<LookupInit, 'isProven' | 'onProvider'>): Promise<NameFound>;
+  /** Stores a signed record at the closest peers; resolves when a quorum has it or the signal aborts. */
+  publishName(key: string, label: string, value: Uint8Array, signal: AbortSignal): Promise<{ stored: number }>;
+}

@@ -1,0 +1,98 @@
+/** The database of the index, as the other parts use it. Every call runs in a thread and has a deadline. */
+import type { Address, AnnounceEntry } from '@ron/proto';
+
+/** A verified record as it is stored. */
+export interface StoredRecord {
+  /** The public key that signed it, in hex. */
+  readonly key: string;
+  readonly label: string;
+  readonly seq: number;
+  /** Unix seconds. */
+  readonly not_after: number;
+  /** The CBOR bytes. */
+  readonly record: Uint8Array;
+  readonly signature: Uint8Array;
+  /** BLAKE3 of the record. */
+  readonly hash: Uint8Array;
+}
+
+/** The current record of a name, and the one that contradicts it if the name is forked. */
+export interface StoredName extends StoredRecord {
+  readonly rival: StoredRecord | undefined;
+  /** Whether it came from the log of this node, and not from the network. */
+  readonly isOwn: boolean;
+}
+
+export interface TrustedKey {
+  readonly prefix: string;
+  readonly key: string;
+}
+
+/** One change of the log of this node, as the database applies it. */
+export type LogChange =
+  | { readonly kind: 'name'; readonly record: StoredRecord; readonly previous: StoredRecord | undefined }
+  | { readonly kind: 'fork'; readonly record: StoredRecord; readonly rival: StoredRecord }
+  | { readonly kind: 'trust'; readonly prefix: string; readonly key: string | undefined }
+  | { readonly kind: 'pin'; readonly target: string; readonly isPinned: boolean }
+  | { readonly kind: 'admin'; readonly action: string };
+
+export interface OwnObject extends AnnounceEntry {
+  readonly announced_ms: number;
+}
+
+/** A key and value of the DHT: a provider record of a peer, or a name record. */
+export interface DhtEntry {
+  readonly key: string;
+  readonly value: Uint8Array;
+}
+
+export interface IndexStore extends AsyncDisposable {
+  /** Why the database cannot be used; the readiness gate `db`. */
+  readonly problem: string | undefined;
+  /** Changes when the database is new or a reindex begins. */
+  readonly epoch: string;
+  /** Entries of the log that were applied. */
+  readonly applied: number;
+
+  /** Applies changes of the log in one transaction and records `upTo`, the index behind the last of them. */
+  apply(changes: readonly LogChange[], upTo: number): Promise<void>;
+  /** Forgets everything that comes from the log, so that it can be applied again. */
+  resetLog(): Promise<void>;
+  newEpoch(): Promise<string>;
+
+  name(key: string, label: string): Promise<StoredName | undefined>;
+  /** Older records of a name, the newest first. */
+  history(key: string, label: string, limit: number): Promise<StoredRecord[]>;
+  /** The current records of labels that begin with `prefix`, in order, after `after`. */
+  names(prefix: string, after: string | undefined, limit: number): Promise<StoredName[]>;
+  countNames(key: string): Promise<number>;
+  /** The highest seq that was ever seen; it outlives expiry and removal. */
+  highestSeq(key: string, label: string): Promise<{ seq: number; hash: Uint8Array } | undefined>;
+  /** Records a name of another node. `isTrusted`: never forgotten. Others: an LRU of `quotas.names_seen`. */
+  saveSeen(record: StoredRecord, rival: StoredRecord | undefined, isTrusted: boolean): Promise<void>;
+
+  trust(): Promise<TrustedKey[]>;
+  pins(): Promise<string[]>;
+
+  /** Idempotent. Rejects with `rate_limited`-like errors only for quotas: `storage_full`, reason `quota`. */
+  announce(
+    subject: string,
+    entries: readonly AnnounceEntry[],
+    withdraw: readonly Address[],
+    now_ms: number,
+  ): Promise<void>;
+  object(address: Address): Promise<OwnObject | undefined>;
+  /** Own objects in the order of their routing keys, after `cursor`: for the sweep. */
+  objects(cursor: Uint8Array | undefined, limit: number): Promise<{ address: Address; routing_key: Uint8Array }[]>;
+  countObjects(): Promise<number>;
+  readCursor(name: string): Promise<Uint8Array | undefined>;
+  saveCursor(name: string, cursor: Uint8Array | undefined): Promise<void>;
+
+  /** The key-value interface below the DHT: `put` refuses beyond the quotas, `get` returns no expired entry. */
+  dhtGet(key: string, now_ms: number): Promise<Uint8Array | undefined>;
+  dhtPut(key: string, value: Uint8Array, init: { subject: string; expires_ms: number; now_ms: number }): Promise<void>;
+  dhtDelete(key: string): Promise<void>;
+  dhtQuery(prefix: string, init: { now_ms: number; limit: number }): Promise<DhtEntry[]>;
+  /** Removes up to `limit` expired rows; returns how many. */
+  purgeExpired(now_ms: number, limit: number): Promise<number>;
+}
