@@ -116,14 +116,41 @@ export interface AnnounceEntry {
   readonly media_type: string;
 }
 
+/** A range of addresses; null: without a limit. */
+export interface AnnounceRange {
+  /** Exclusive. */
+  readonly after: Address | null;
+  /** Inclusive. */
+  readonly through: Address | null;
+}
+
 export interface AnnounceDto {
   readonly entries: readonly AnnounceEntry[];
   readonly withdraw?: readonly Address[];
+  /** The entries are all objects of the sender in this range: its other objects there are withdrawn. */
+  readonly range?: AnnounceRange;
 }
 
 /** A changed epoch requests the announcement of all objects. */
 export interface AnnouncedDto {
   readonly epoch: string;
+}
+
+/** The state of this node in the DHT. */
+export interface DhtStatusDto {
+  readonly mode: 'standalone' | 'join';
+  readonly peer_id: string;
+  /** Multiaddrs with the peer id. */
+  readonly listening: readonly string[];
+  /** The number of known peers. */
+  readonly known: number;
+  readonly bootstrap: readonly string[];
+  /** The base URL at which other nodes read objects of this one. */
+  readonly storage_url: string | null;
+  /** Why the DHT does not work, or null. */
+  readonly problem: string | null;
+  /** Targets that get no requests now, or only probes; at most `BREAKERS_LISTED_MAX`. */
+  readonly breakers: readonly { readonly target: string; readonly state: 'open' | 'half_open' }[];
 }
 
 export interface TrustDto {
@@ -134,3 +161,4 @@ export interface TrustDto {
 
 export const ANNOUNCE_ENTRIES_MAX = 1000;
 export const PROVIDERS_LIMIT_MAX = 32;
+export const BREAKERS_LISTED_MAX = 64;
