@@ -5,6 +5,7 @@ export * from './disk/file-system.ts';
 export * from './segments/group-commit.ts';
 export type { IteratedRecord } from './segments/iterate.ts';
 export * from './disk/make-directory.ts';
+export * from './disk/memory-disk.ts';
 export * from './disk/reserve.ts';
 export * from './segments/record.ts';
 export * from './segments/segment-log.ts';

@@ -15,5 +15,6 @@ export { dirSource, urlSource, type TileSource, type UrlSourceInit } from './til
 export * from './tiles/tiles.ts';
 export * from './tree/tree.ts';
 export * from './verify/verify.ts';
+export type { LogSlice } from './log/verified-entries.ts';
 export * from './witness/cosigner.ts';
 export * from './witness/witness.ts';

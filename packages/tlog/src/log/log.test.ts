@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { readdirSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { leafHash } from '../tree/hash.ts';
 import { tempDirFor } from '@ron/testkit';
@@ -100,6 +101,37 @@ test('an entry that is too long, a missing index and a size beyond the end are r
   await assert.rejects(log.proof(0, 3), { code: 'not_found' });
   await assert.rejects(log.proof(0), { code: 'not_found' });
   await assert.rejects(log.consistency(2, 1), { code: 'not_found' });
+});
+
+test('entries are read in order from any index, until the end that the log had', async (t) => {
+  await using log = await open(tempDirFor(t));
+  await log.append(entriesOf(0, 700), signal);
+  const read = async (from: number): Promise<Buffer[]> => {
+    const found: Buffer[] = [];
+    for await (const { first, entries } of log.entries(from, signal)) {
+      assert.equal(first, from + found.length);
+      found.push(...entries.map((entry) => Buffer.from(entry)));
+      if (log.size === 700) await log.append(entriesOf(700, 701), signal);
+    }
+    return found;
+  };
+  assert.deepEqual(await read(0), entriesOf(0, 700));
+  for (const from of [1, 255, 256, 257, 699, 700, 701]) assert.deepEqual(await read(from), entriesOf(from, 701));
+  await assert.rejects(read(702), { code: 'not_found' });
+  await assert.rejects(log.entries(0, AbortSignal.abort(new Error('enough'))).next(), { message: 'enough' });
+});
+
+test('an entry that changed on disk ends the reading with its index', async (t) => {
+  const dir = tempDirFor(t);
+  await using log = await open(dir);
+  await log.append(entriesOf(0, 300), signal);
+  const file = join(dir, 'entries');
+  const bytes = readFileSync(file);
+  bytes[bytes.length - 12]! ^= 1;
+  writeFileSync(file, bytes);
+  const slices = log.entries(0, signal);
+  assert.equal((await slices.next()).value?.entries.length, 256);
+  await assert.rejects(slices.next(), { code: 'audit_integrity', message: /entry 299/ });
 });
 
 test('nothing is signed twice: without new entries the current checkpoint is returned', async (t) => {

@@ -24,6 +24,7 @@ import { encodeRecords, recordBytes } from './records.ts';
 import { requireConsistent, recover, type KnownCheckpoint } from './recovery.ts';
 import { TileCache, TileHashes } from '../tiles/tile-hashes.ts';
 import { decodeBundle, ENTRY_BYTES_MAX, hashesAt, parseTilePath, TILE_WIDTH, widthAt } from '../tiles/tiles.ts';
+import { verifiedEntries, type LogSlice } from './verified-entries.ts';
 import { TreeBatch, type Extent } from '../tree/tree-batch.ts';
 import { consistencyProof, inclusionProof, isSame, type InclusionProof } from '../tree/tree.ts';
 
@@ -284,6 +285,24 @@ export class TransparencyLog implements AsyncDisposable {
     return entry;
   }
 
+  /**
+   * The entries from index `from` to the end that the log has now, in order, bundle by bundle. Each is verified against its
+   * leaf hash (`audit_integrity`). Bound: one bundle in memory. Cancellation: between two bundles.
+   */
+  async *entries(from: number, signal: AbortSignal): AsyncGenerator<LogSlice, void, void> {
+    const { size } = this;
+    this.#expectSize(from);
+    if (from < size) this.#expectKept(from);
+    for (let at = from; at < size;) {
+      signal.throwIfAborted();
+      const bundle = Math.floor(at / TILE_WIDTH);
+      const start = bundle * TILE_WIDTH;
+      const entries = await this.#verifiedBundle(bundle, widthAt('entries', bundle, size)).catch(rethrowDisk);
+      yield { first: at, entries: entries.slice(at - start) };
+      at = start + entries.length;
+    }
+  }
+
   /** Completes appends in progress and closes the files. Signs nothing: the owner signs the final checkpoint first. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -372,6 +391,12 @@ export class TransparencyLog implements AsyncDisposable {
     const isFull = bundle < hashesAt(1, extent.frontier.size);
     const end = isFull ? await this.#files.bundleStart(bundle + 1) : extent.bytes;
     return await this.#files.readBundle(bundle, width, end);
+  }
+
+  async #verifiedBundle(bundle: number, width: number): Promise<Uint8Array[]> {
+    const read = [this.#readBundle(bundle, width), this.#files.readHashes(0, bundle, width)] as const;
+    const [bytes, leaves] = await Promise.all(read);
+    return verifiedEntries(bytes, leaves, bundle * TILE_WIDTH);
   }
 
   async #discard(before: number): Promise<void> {

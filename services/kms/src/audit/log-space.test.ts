@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { FileSystem } from '@ron/log';
-import { MemoryDisk } from './memory-disk.ts';
+import { MemoryDisk, type FileSystem } from '@ron/log';
 import { LogSpace, type LogSpaceInit } from './log-space.ts';
 
 const MIB = 1024 * 1024;

@@ -16,7 +16,7 @@ import { join } from 'node:path';
 import { FileBackend, MemoryBackend, type Backend, type Unlock } from '@ron/custody';
 import { documentOf, LmdbStore, MemoryStore, type Document, type RecordStore } from '@ron/custody/store';
 import { isRonError, RonError, sched } from '@ron/kernel';
-import { readWhole, realFileSystem, writeWhole, type FileSystem } from '@ron/log';
+import { MemoryDisk, readWhole, realFileSystem, writeWhole, type FileSystem } from '@ron/log';
 import {
   inspectLog,
   KeyType,
@@ -27,7 +27,6 @@ import {
   type NoteSigner,
   type TransparencyLogInit,
 } from '@ron/tlog';
-import { MemoryDisk } from '../audit/memory-disk.ts';
 import { openBackend } from '../backend/open-backend.ts';
 import type { KmsConfig } from '../config.ts';
 import { KeyRegistry } from '../keys/key-registry.ts';

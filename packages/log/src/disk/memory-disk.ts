@@ -3,7 +3,7 @@
  *
  * Contract: as `FileSystem`, until the process ends. Bound: `bytes_max` in all files. Overflow: `ENOSPC`, as on a full disk.
  */
-import type { DiskRoom, File, FileSystem } from '@ron/log';
+import type { DiskRoom, File, FileSystem } from './file-system.ts';
 
 interface Content {
   bytes: Buffer;
