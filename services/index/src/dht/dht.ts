@@ -29,13 +29,22 @@ export interface ProvidersFound {
   readonly providers: readonly FoundProvider[];
   /** Every peer that had to be queried has answered, or the result was satisfactory. */
   readonly complete: boolean;
-  /** Why nothing was found, if so. */
+  /**
+   * Why nothing was found, if so. `none_has_it`: the closest peers that answered do not have it, with `complete` if all of
+   * them answered. `no_route`: no peer is known, or none answered.
+   */
   readonly empty: 'none_has_it' | 'deadline' | 'breakers_open' | 'no_route' | undefined;
+}
+
+export interface NameLookupInit extends Pick<LookupInit, 'signal' | 'trace'> {
+  /** Values that it refuses are dropped and do not count as answers. Must be cheap. Default: all are kept. */
+  readonly isValid?: ((value: Uint8Array) => boolean) | undefined;
 }
 
 export interface NameFound {
   /** 64 bytes of signature and the record, as received, one for each distinct value. The caller verifies them. */
   readonly values: readonly Uint8Array[];
+  /** Peers that returned a value. */
   readonly answers: number;
   readonly complete: boolean;
   readonly empty: ProvidersFound['empty'];
@@ -45,8 +54,9 @@ export interface Dht {
   /** Undefined while the DHT works; the readiness gate `dht`. */
   readonly problem: string | undefined;
   readonly known: number;
+  /** Never rejects: an abort of the signal ends the lookup with the result so far. So does `findName`. */
   findProviders(address: Address, init: LookupInit): Promise<ProvidersFound>;
-  findName(key: string, label: string, init: Omit<LookupInit, 'isProven' | 'onProvider'>): Promise<NameFound>;
+  findName(key: string, label: string, init: NameLookupInit): Promise<NameFound>;
   /** Stores a signed record at the closest peers; resolves when a quorum has it or the signal aborts. */
   publishName(key: string, label: string, value: Uint8Array, signal: AbortSignal): Promise<{ stored: number }>;
 }

@@ -1,6 +1,7 @@
 /**
  * The network below the lookups: one request to one peer. The libp2p adapter, the simulation and the tests implement it.
- * Every call ends with its signal.
+ * Every call ends with its signal. A call with `peer.id === self` reads or writes the records that this node keeps for the
+ * network, without a request.
  */
 
 export interface PeerRef {
@@ -31,12 +32,14 @@ export interface Peers extends AsyncDisposable {
   readonly known: number;
   /** The addresses at which this node listens, with its peer id. */
   readonly listening: readonly string[];
-  /** Known peers that are closest to `key`, the closest first. Does not use the network. */
+  /** Known peers that are closest to `key`, the closest first, without this node. Does not use the network. */
   closest(key: Uint8Array, count: number): Promise<PeerRef[]>;
   getProviders(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerAnswer>;
   getValue(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerAnswer>;
   putValue(peer: PeerRef, key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<void>;
   /** Sends one ADD_PROVIDER for each key on one stream. */
   addProvider(peer: PeerRef, keys: readonly Uint8Array[], signal: AbortSignal): Promise<void>;
+  /** Removes the records of this node as a provider of `keys` from those that it keeps itself. */
+  removeOwn(keys: readonly Uint8Array[], signal: AbortSignal): Promise<void>;
   findNode(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerRef[]>;
 }
