@@ -28,9 +28,15 @@ export interface TrustedKey {
   readonly key: string;
 }
 
-/** One change of the log of this node, as the database applies it. */
+/**
+ * One change of the log of this node, as the database applies it.
+ *
+ * `name`: the name is own from now on. A record with a higher seq than the current one replaces it, which moves to the history,
+ * and ends a conflict. One with the same seq and another hash is a fork: the smaller hash becomes current, the other the rival.
+ * A lower seq changes nothing else. `fork`: sets the current record and its rival, unless the current seq is higher.
+ */
 export type LogChange =
-  | { readonly kind: 'name'; readonly record: StoredRecord; readonly previous: StoredRecord | undefined }
+  | { readonly kind: 'name'; readonly record: StoredRecord }
   | { readonly kind: 'fork'; readonly record: StoredRecord; readonly rival: StoredRecord }
   | { readonly kind: 'trust'; readonly prefix: string; readonly key: string | undefined }
   | { readonly kind: 'pin'; readonly target: string; readonly isPinned: boolean }
@@ -38,6 +44,14 @@ export type LogChange =
 
 export interface OwnObject extends AnnounceEntry {
   readonly announced_ms: number;
+}
+
+/** A position in the log of this node. */
+export interface LogPosition {
+  /** The number of entries before it. */
+  readonly size: number;
+  /** The leaf hash of the last of them, which identifies the log; undefined if there is none. */
+  readonly leaf: Uint8Array | undefined;
 }
 
 /** A key and value of the DHT: a provider record of a peer, or a name record. */
@@ -51,25 +65,35 @@ export interface IndexStore extends AsyncDisposable {
   readonly problem: string | undefined;
   /** Changes when the database is new or a reindex begins. */
   readonly epoch: string;
-  /** Entries of the log that were applied. */
-  readonly applied: number;
+  /** The entries of the log that were applied. */
+  readonly applied: LogPosition;
 
-  /** Applies changes of the log in one transaction and records `upTo`, the index behind the last of them. */
-  apply(changes: readonly LogChange[], upTo: number): Promise<void>;
-  /** Forgets everything that comes from the log, so that it can be applied again. */
+  /** Applies changes of the log and records the new position, in one transaction. */
+  apply(changes: readonly LogChange[], applied: LogPosition): Promise<void>;
+  /**
+   * Forgets trust, pins, the position and which names are own, so that the log can be applied again. Records, rivals and the
+   * highest seq stay: they are signed, and an older log must not undo them.
+   */
   resetLog(): Promise<void>;
   newEpoch(): Promise<string>;
 
   name(key: string, label: string): Promise<StoredName | undefined>;
   /** Older records of a name, the newest first. */
   history(key: string, label: string, limit: number): Promise<StoredRecord[]>;
-  /** The current records of labels that begin with `prefix`, in order, after `after`. */
-  names(prefix: string, after: string | undefined, limit: number): Promise<StoredName[]>;
+  /** The current records of the labels below `prefix` (whole segments), ordered by label and key, after `after`. */
+  names(prefix: string, after: { label: string; key: string } | undefined, limit: number): Promise<StoredName[]>;
   countNames(key: string): Promise<number>;
   /** The highest seq that was ever seen; it outlives expiry and removal. */
   highestSeq(key: string, label: string): Promise<{ seq: number; hash: Uint8Array } | undefined>;
-  /** Records a name of another node. `isTrusted`: never forgotten. Others: an LRU of `quotas.names_seen`. */
-  saveSeen(record: StoredRecord, rival: StoredRecord | undefined, isTrusted: boolean): Promise<void>;
+  /**
+   * Records a name of another node. Compare-and-swap: returns false and changes nothing unless `replaces` is the hash of the
+   * current record, undefined if there is none. `isTrusted`: never forgotten. Others: an LRU of `quotas.names_seen`.
+   */
+  saveSeen(
+    record: StoredRecord,
+    rival: StoredRecord | undefined,
+    init: { readonly isTrusted: boolean; readonly replaces: Uint8Array | undefined },
+  ): Promise<boolean>;
 
   trust(): Promise<TrustedKey[]>;
   pins(): Promise<string[]>;
