@@ -22,6 +22,7 @@ const CODE_OF_STATUS: Readonly<Record<number, ErrorCode>> = {
   413: 'payload_too_large',
   415: 'unsupported_media',
   416: 'range_not_satisfiable',
+  422: 'unprocessable',
   429: 'busy',
   502: 'unreachable',
   503: 'not_ready',

@@ -108,6 +108,12 @@ export const ERRORS = {
   unsupported_media: row(415, false, REJECTED, 'the content type or encoding is not one this route reads'),
   range_not_satisfiable: row(416, false, REJECTED, 'the range lies outside the object'),
   expectation_failed: row(417, false, REJECTED, 'the Expect header is not 100-continue'),
+  unprocessable: row(
+    422,
+    false,
+    REJECTED,
+    'an identifier in the request is malformed, or of a kind that the route does not serve',
+  ),
   headers_too_large: row(431, false, REJECTED, 'the header section is larger than the limit'),
   // Ours.
   integrity: row(500, false, 'integrity_fail_total{reason}', 'stored bytes do not match their address'),
