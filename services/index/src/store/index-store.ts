@@ -80,7 +80,7 @@ export interface IndexStore extends AsyncDisposable {
   name(key: string, label: string): Promise<StoredName | undefined>;
   /** Older records of a name, the newest first. */
   history(key: string, label: string, limit: number): Promise<StoredRecord[]>;
-  /** The current records of the labels below `prefix` (whole segments), ordered by label and key, after `after`. */
+  /** The own names below `prefix` (whole segments), ordered by label and key, after `after`. */
   names(prefix: string, after: { label: string; key: string } | undefined, limit: number): Promise<StoredName[]>;
   countNames(key: string): Promise<number>;
   /** The highest seq that was ever seen; it outlives expiry and removal. */
