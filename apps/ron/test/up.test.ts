@@ -50,6 +50,7 @@ suite('ron up', { concurrency: 3 }, () => {
       await assert.rejects(stat(join(dir, file)), { code: 'ENOENT' }, 'with kms no key is on disk');
     assert.deepEqual(Object.keys(JSON.parse(await readFile(join(dir, 'root.cap'), 'utf8')) as object), [
       'storage',
+      'index',
       'kms',
       'passport',
     ]);
@@ -62,7 +63,7 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.equal(ended.code, 0, ended.stderr);
     assert.equal(
       ended.stderr,
-      'draining storage\ndraining passport\ndraining kms\n',
+      'draining storage, index\ndraining passport\ndraining kms\n',
       'callees drain after their callers',
     );
     assert.ok(!isAlive(pids['storage']!));
@@ -204,8 +205,10 @@ suite('ron up', { concurrency: 3 }, () => {
     const put = await ron(t, ['put', '-', '--dir', home], { input: 'forget me' });
     assert.equal((await ron(t, ['get', put.text.trim(), '--dir', home])).text, 'forget me');
     const files = await readdir(home, { recursive: true });
-    const capabilities = ['root.cap', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap', 'passport/kms-log.cap'];
-    const places = ['kms', 'passport', 'storage', 'run', 'run/kms.sock', 'run/passport.sock', 'run/storage.sock'];
+    const callers = ['storage/kms.cap', 'index/kms.cap', 'passport/kms.cap', 'passport/kms-log.cap'];
+    const capabilities = ['root.cap', 'kms/owner.cap', ...callers];
+    const names = ['index', 'kms', 'passport', 'storage'];
+    const places = ['run', ...names, ...names.map((name) => `run/${name}.sock`)];
     const expected = ['lock', 'lock-journal', 'node.json', ...capabilities, ...places].toSorted();
     assert.deepEqual(files.toSorted(), expected);
     node.kill('SIGINT');
@@ -245,7 +248,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const healthy = await ron(t, ['doctor', '--dir', dir]);
     assert.equal(healthy.code, 0, healthy.text);
     assert.match(healthy.text, new RegExp(`^ok {4}storage at ${node.services['storage']}, ready`, 'm'));
-    assert.match(healthy.text, /^ok {4}4 capabilities of services, valid for 59 minutes$/m);
+    assert.match(healthy.text, /^ok {4}5 capabilities of services, valid for 59 minutes$/m);
     assert.match(healthy.text, /kms at [^]*passport at [^]*storage at /, 'callees come first');
     node.process.kill('SIGINT');
     await node.process.ended;
@@ -283,7 +286,7 @@ suite('ron up', { concurrency: 3 }, () => {
     node.process.kill('SIGINT');
     await node.process.ended;
     const stopped = await ron(t, ['doctor', '--dir', dir]);
-    assert.match(stopped.text, /^ok {4}4 capabilities of services, valid for 59 minutes$/m);
+    assert.match(stopped.text, /^ok {4}5 capabilities of services, valid for 59 minutes$/m);
   });
 
   test('doctor finds missing and damaged capabilities, and makes all other checks', async (t) => {

@@ -3,7 +3,8 @@
  *
  * Contract: the key names are the public ones (`server.max_inflight`, `read_timeout`, ...); names, defaults,
  * bounds and documentation of the limits come from `LIMITS`. `INGRESS_SEED_KEYS` has the names of the edge specification
- * (`ingress.max_inflight`, `ingress.timeout_secs`, ...) in place of those of the same limits.
+ * (`ingress.max_inflight`, `ingress.timeout_secs`, ...) in place of those of the same limits, `INGRESS_RATELIMIT_KEYS` those
+ * of the index specification (`ratelimit.per_ip_rps`, `ratelimit.per_ip_burst`).
  *
  *   const schema = defineConfig({ ...INGRESS_KEYS, data_dir: key.text({ doc: '...' }) }, checkIngressKeys);
  *   createIngress({ config: ingressConfigOf(loadConfig({ schema })), ... });
@@ -26,7 +27,12 @@ type SeedName<N extends LimitName> = Rows[N] extends { readonly seed: { readonly
   ? K
   : OwnName<N>;
 
+type RatelimitName<N extends LimitName> = Rows[N] extends { readonly ratelimit: infer K extends string }
+  ? K
+  : OwnName<N>;
+
 type OwnKeys = { readonly [N in LimitName as OwnName<N>]: Key<IngressLimits[N]> };
+type RatelimitKeys = { readonly [N in LimitName as RatelimitName<N>]: Key<IngressLimits[N]> };
 /** A limit with a specified name has a default. */
 type SeedKeys = {
   readonly [N in LimitName as SeedName<N>]: Key<Rows[N] extends { readonly seed: object } ? number : IngressLimits[N]>;
@@ -36,6 +42,8 @@ type Naming = (row: LimitRow) => { readonly key: string; readonly default: numbe
 
 const ownName: Naming = (row) => (row.key === undefined ? undefined : { key: row.key, default: row.default });
 const seedName: Naming = (row) => row.seed ?? ownName(row);
+const ratelimitName: Naming = (row) =>
+  row.ratelimit === undefined ? ownName(row) : { key: row.ratelimit, default: row.default };
 
 function limitKeys(naming: Naming): Record<string, Key<number | undefined>> {
   const keys: Record<string, Key<number | undefined>> = {};
@@ -117,9 +125,16 @@ export const INGRESS_KEYS = { ...BIND_KEYS, ...(limitKeys(ownName) as unknown as
 // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- made from the same rows as the type
 export const INGRESS_SEED_KEYS = { ...BIND_KEYS, ...(limitKeys(seedName) as unknown as SeedKeys), ...POLICY_KEYS };
 
+export const INGRESS_RATELIMIT_KEYS = {
+  ...BIND_KEYS,
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- made from the same rows as the type
+  ...(limitKeys(ratelimitName) as unknown as RatelimitKeys),
+  ...POLICY_KEYS,
+};
+
 /** For `defineConfig`: checks that involve several keys or parse a value. */
 export function checkIngressKeys(
-  config: IngressKeyConfig | IngressSeedKeyConfig,
+  config: AnyIngressKeyConfig,
   report: (key: CheckedKey, expected: string) => void,
 ): void {
   if (!isUsable(() => parseBind(config.server.bind))) report('server.bind', BIND_EXPECTED);
@@ -157,9 +172,12 @@ function isUsable(parse: () => unknown): boolean {
 
 export type IngressKeyConfig = Config<typeof INGRESS_KEYS>;
 export type IngressSeedKeyConfig = Config<typeof INGRESS_SEED_KEYS>;
+export type IngressRatelimitKeyConfig = Config<typeof INGRESS_RATELIMIT_KEYS>;
+/** The keys of a listener, by any of their names. */
+export type AnyIngressKeyConfig = IngressKeyConfig | IngressSeedKeyConfig | IngressRatelimitKeyConfig;
 
 export function ingressConfigOf(
-  config: IngressKeyConfig | IngressSeedKeyConfig,
+  config: AnyIngressKeyConfig,
   override: Partial<IngressConfig> = {},
 ): Partial<IngressConfig> {
   const { server, tls } = config;
@@ -181,8 +199,8 @@ export function ingressConfigOf(
   };
 }
 
-function limitsOf(config: IngressKeyConfig | IngressSeedKeyConfig): Partial<IngressLimits> {
-  const naming = 'ingress' in config ? seedName : ownName;
+function limitsOf(config: AnyIngressKeyConfig): Partial<IngressLimits> {
+  const naming = 'ingress' in config ? seedName : 'ratelimit' in config ? ratelimitName : ownName;
   const limits: Partial<Record<LimitName, number | undefined>> = {};
   for (const [name, row] of limitRows()) {
     const named = naming(row);

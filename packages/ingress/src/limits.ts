@@ -3,7 +3,8 @@
  * their documentation derive from this table.
  *
  * Contract: a row names the unit, the default, the bounds for operators and one line of documentation. `key` is the name
- * of the limit in a configuration; rows without one are set in code only. `seed` is its name in the edge specification.
+ * of the limit in a configuration; rows without one are set in code only. `seed` is its name in the edge specification,
+ * `ratelimit` that in the index specification.
  * `default: undefined` means off, or derived from another limit as documented.
  * Bound: nothing in this package is unbounded; a bound that operators may want to change has a key.
  *
@@ -30,6 +31,8 @@ export interface LimitRow {
   readonly key?: string;
   /** A key whose name ends in `_secs` is in seconds; several limits may share one. */
   readonly seed?: { readonly key: string; readonly default: number };
+  /** Its name in the index specification. */
+  readonly ratelimit?: string;
 }
 
 // prettier-ignore
@@ -49,10 +52,12 @@ export const LIMITS = {
   },
   rps_limit_per_ip: {
     unit: 'count', default: undefined, min: 1, max: MANY, key: 'server.max_rps_per_ip',
+    ratelimit: 'ratelimit.per_ip_rps',
     doc: 'Requests per second per address; more get 429.',
   },
   rps_burst_per_ip: {
     unit: 'count', default: undefined, min: 1, max: MANY, key: 'server.rps_burst_per_ip',
+    ratelimit: 'ratelimit.per_ip_burst',
     doc: 'Burst per address above its rate. Default: half of the rate.',
   },
   parked_max: {

@@ -47,7 +47,7 @@ export class KmsDeriver implements KeyDeriver {
   }
 
   #calls(more: { readonly authorize?: (request: AuthorizedRequest) => string }): JsonCalls {
-    // [storage I-4] A call to kms has a total deadline and few tries.
+    // [storage I-4] [index I-4] A call to kms has a total deadline and few tries.
     return new JsonCalls('v1/kms/', { ...this.#kms, ...more, deadline_ms: DEADLINE_MS, policy: POLICIES.kms });
   }
 }

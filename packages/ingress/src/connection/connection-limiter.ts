@@ -39,6 +39,7 @@ export class ConnectionLimiter {
   admit(ip: string): Ticket | RonError {
     // A proxy or a local peer forwards for many clients.
     const key = ip === LOCAL_PEER || this.#is_trusted_proxy(ip) ? undefined : ip;
+    // [index I-14] The connections of one address are limited.
     switch (this.#admission.tryConnect(key)) {
       case 'ok':
         return this.#ticket(ip, key, false);

@@ -163,6 +163,7 @@ export class RequestGuards {
     const hit = fast?.lookup(url);
     const refusal = checks.refusal(req, view, hit !== undefined);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
+    // [index I-13] Before drain, rate and in-flight limits.
     if (hit === undefined && checks.isHealth(url)) {
       const permit = new InflightPermit(admission, undefined, false);
       return this.#routed(req, res, connection, corr_id, start_ms, permit, expects_continue);

@@ -79,12 +79,13 @@ export class Pipeline {
   begin(exchange: Exchange, prepared: PreparedRoute): void {
     exchange.prepared = prepared;
     exchange.metrics = prepared.metrics;
-    // [storage I-4] [kms I-4] Every routed request has a budget.
+    // [storage I-4] [kms I-4] [index I-4] Every routed request has a budget.
     const budget_ms = prepared.budget_ms();
     exchange.budget_ms = exchange.has_budget ? requestBudget_ms(exchange.req, budget_ms) : budget_ms;
     try {
       // Before the capability check, which reads facts from the query.
       if (prepared.row.body !== 'forward') refuseRepeats(exchange.query);
+      // [index I-11] Before any queue.
       const verdict = this.#authorize(exchange, prepared.row);
       if (verdict instanceof Promise) {
         // If the budget ends first, the check is not awaited: a later rejection must not be unhandled.

@@ -25,6 +25,7 @@ test('a capability is checked before the body is read and before any queue', asy
   await eventually('the queue is full', async () => (await service.metric('queue_depth{queue="work"}')) === 1);
   const client = await RawClient.open(service.port);
   client.write('PUT /notes/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n');
+  // [index I-11]
   await client.until(/HTTP\/1\.1 401/);
   client.destroy();
   await Promise.all(held);

@@ -11,8 +11,9 @@ test('a request over the in-flight limit gets 429, health routes do not wait', a
   await using service = await startService([], { max_inflight: 2, inflight_per_ip_max: 2 });
   const held = [service.send('GET', '/inline/300'), service.send('GET', '/inline/300')];
   await eventually('two in flight', () => service.notes.ingress.admission.inflight === 2);
-  // [storage I-9] [kms I-9]
+  // [storage I-9] [kms I-9] [index I-9]
   assertRefusal(await service.send('GET', '/inline/0'), 429, 'inflight_limit');
+  // [index I-13]
   assert.equal((await service.send('GET', '/healthz')).status, 200, 'health never waits behind work');
   assert.equal((await service.send('GET', '/metrics')).status, 200);
   for (const reply of await Promise.all(held)) assert.equal(reply.status, 200);
@@ -80,6 +81,7 @@ test('a connection over the limit of its address gets 429 unless it carries a ca
   await using service = await startService([], { connection_limit_per_ip: 2 });
   const held = [await RawClient.open(service.port), await RawClient.open(service.port)];
   await eventually('two connections', () => service.notes.ingress.admission.connections === 2);
+  // [index I-14]
   assertRefusal(await service.send('GET', '/greeting'), 429, 'conn_limit');
   await assertCounted(service, 'rejected_total{reason="conn_limit"}');
   const put = await service.send('PUT', '/notes/ours', { body: 'x', headers: capability() });

@@ -81,7 +81,7 @@ test('jobs run at the same time in as many threads as there may be, and wait bey
   assert.equal(pool.busy_total, 1);
   await begun(state, 2);
   release(state);
-  // [storage I-7] [kms I-7] Two blocked threads, and the event loop went on.
+  // [storage I-7] [kms I-7] [index I-7] Two blocked threads, and the event loop went on.
   assert.equal(new Set(await Promise.all(running)).size, 2);
   await waiting;
   assert.equal(pool.threads, 2);

@@ -36,7 +36,7 @@ test('a call that does not end fails in time, and so do waiting calls; later cal
   const second = gate.run(() => assert.fail('it has no thread'));
   await assert.rejects(first, codeOf('ETIMEDOUT'));
   await assert.rejects(second, codeOf('ETIMEDOUT'));
-  // [storage I-4]
+  // [storage I-4] [index I-4]
   assert.ok(gate.isStuck);
   await assert.rejects(
     gate.run(() => assert.fail('it would hang too')),

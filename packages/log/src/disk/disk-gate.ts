@@ -67,7 +67,7 @@ export class DiskGate {
     const turn: WaitingCall = { begin: () => this.#begin(call, parked), fail: parked.fail };
     if (this.#calls.size < this.#init.calls_max) turn.begin();
     else if (this.#waiting.size < WAITING_MAX) this.#waiting.add(turn);
-    // [storage I-9]
+    // [storage I-9] [index I-9]
     else return Promise.reject(busy());
     return parked.promise;
   }
@@ -104,7 +104,7 @@ export class DiskGate {
 
   #check(): void {
     this.#isTimerSet = false;
-    // [storage I-4] A file call that takes too long fails, although its thread may hang.
+    // [storage I-4] [index I-4] A file call that takes too long fails, although its thread may hang.
     for (const call of this.#calls) if (this.#isLate(call)) call.fail(late());
     if (this.isStuck) {
       for (const turn of this.#waiting) turn.fail(late());

@@ -22,15 +22,7 @@
 import type { KeySource, RevocationEpochs } from '@ron/auth';
 import type { AuthConfig, ServiceAuth, ServiceAuthInit } from '@ron/auth/service';
 import type { Config, ConfigSchema, KeyTable } from '@ron/config';
-import type {
-  GateInit,
-  Ingress,
-  IngressConfig,
-  IngressInit,
-  IngressKeyConfig,
-  IngressSeedKeyConfig,
-  Route,
-} from '@ron/ingress';
+import type { AnyIngressKeyConfig, GateInit, Ingress, IngressConfig, IngressInit, Route } from '@ron/ingress';
 import type { Broadcast, TaskContext, Watch } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import type { AccessCheck } from '@ron/proto';
@@ -42,7 +34,7 @@ import type { ServiceRuntime } from '../runtime/runtime.ts';
 import type { FollowedSource } from './config-follower.ts';
 
 /** The configuration keys that the shell reads. */
-export type ShellConfig = (IngressKeyConfig | IngressSeedKeyConfig) & {
+export type ShellConfig = AnyIngressKeyConfig & {
   readonly drain_deadline: number;
   readonly auth?: Partial<AuthConfig>;
   readonly amnesia?: { readonly enabled: boolean };

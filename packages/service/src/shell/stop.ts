@@ -63,7 +63,7 @@ export function stopOf(init: StopInit): Stop {
     async drain() {
       using budget = Deadline.after('drain', init.drain_ms());
       begin();
-      // [storage I-6] [kms I-6] Intake stops first; requests and tasks then share one deadline.
+      // [storage I-6] [kms I-6] [index I-6] Intake stops first; requests and tasks then share one deadline.
       ingress.beginDrain();
       const clean = await ingress.drained(budget.signal);
       afterRequests();

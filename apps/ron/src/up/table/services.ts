@@ -88,12 +88,30 @@ function storageDefaults({ home, amnesia, degraded }: Place): Readonly<Record<st
   return { data_dirs, volumes_file: volumes, ...(degraded === true && { 'durability.degraded': 'true' }) };
 }
 
+/** The port after those of the services is for peers. */
+const PEER_PORT_OFFSET = 8;
+
+function indexDefaults(place: Place): Readonly<Record<string, string>> {
+  const { base_port } = place;
+  const fixed = base_port !== 0 && {
+    'dht.listen': `/ip4/127.0.0.1/tcp/${base_port + PEER_PORT_OFFSET}`,
+    'index.storage_url': `http://127.0.0.1:${defaultPort('storage', base_port)}`,
+  };
+  return { ...withDataDir('index')(place), ...fixed };
+}
+
 export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service(
     'storage',
     import.meta.resolve('@ron/storage'),
     { calls: authCalls('storage'), sealed_files: [CACHE] },
     storageDefaults,
+  ),
+  service(
+    'index',
+    import.meta.resolve('@ron/index'),
+    { calls: authCalls('index'), sealed_files: [CACHE] },
+    indexDefaults,
   ),
   service(
     'kms',
