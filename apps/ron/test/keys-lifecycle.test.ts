@@ -58,6 +58,10 @@ test('a key is disabled, deleted in two steps and restored, and a minimum versio
   assert.partialDeepStrictEqual(lowered, { min_version: 1, min_version_unwrap: 1, state: 'enabled' });
   assert.equal((await run('verify', 'report.txt', '--key', key)).code, 0);
   assert.match((await run('keys', 'delete', `${key}#v1`, '--yes')).text, /#v1 can be deleted from/);
+  const fixed = (await run('keys', 'create', '--tenant', 'acme', '--alg', 'ed25519', '--no-rotate')).text.trim();
+  assert.match((await run('keys', 'rotate', fixed)).stderr, /rotate: false: create a new key instead/);
+  assert.match((await run('keys', 'show', fixed)).text, /versions +#v1, not rotatable/);
+  assert.match((await run('keys', 'list', '--prefix', fixed.slice(0, -3))).text, /not rotatable/);
   for (const [args, message] of [
     [['keys', 'explode'], /unknown verb explode: expected create, rotate/],
     [['keys', 'disable'], /expected `keys disable KID`/],

@@ -21,7 +21,11 @@ export interface CreateKeyInit {
   /** `raw` keys sign bytes as they are. */
   readonly purpose: string;
   readonly alg: string;
-  readonly policy?: { readonly verify_mode?: VerifyMode };
+  readonly policy?: {
+    readonly verify_mode?: VerifyMode;
+    /** False: the key keeps its only version, for verifiers that know its public key only. Default true. */
+    readonly rotate?: boolean;
+  };
   /** The idempotency key: a repeated request returns the same key. Default: a new id. */
   readonly op_id?: string;
 }
@@ -48,6 +52,8 @@ export interface KeyInfo extends CreatedKey {
   readonly versions: readonly string[];
   readonly attestation_class: string;
   readonly verify_mode: VerifyMode;
+  /** False: the key keeps its only version. */
+  readonly rotate: boolean;
   /** Older versions do not verify. */
   readonly min_version: number;
   /** Older versions do not unwrap and derive. */

@@ -31,6 +31,7 @@ describe('bad input', () => {
       ['/keys', { ...make, tenant: 7 }],
       ['/keys', { ...make, policy: { verify_mode: 'maybe' } }],
       ['/keys', { ...make, policy: { verify_mode: 'or', extra: 1 } }],
+      ['/keys', { ...make, policy: { rotate: 'no' } }],
       ['/keys', { ...make, policy: { verify_mode: 'pq_only' } }],
       ['/keys', { ...make, alg: 'x-wing', policy: { verify_mode: 'or' } }],
       ['/keys', { ...make, op_id: 'a b' }],

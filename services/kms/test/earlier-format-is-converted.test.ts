@@ -64,6 +64,7 @@ async function assertConverted(kms: TestKms, dir: string, expected: Expected): P
   const key = (await kms.get(`/keys/${path(name)}`)).json;
   assert.deepEqual(key.versions, ['#v1', '#v2', '#v3', '#v4']);
   assert.equal(key.deleting[0].version, '#v2');
+  assert.equal(key.rotate, true, 'keys of before the policy may be rotated');
   const { store } = kms.kms.vault;
   const ops = store
     .range('ops', { start: '-', end: 'zz', limit: 100 })

@@ -164,6 +164,24 @@ describe('kms answers', () => {
     assert.ok((await kms.post('/verify', { kid: v1, payload_b3: B3, sigs: old.sigs })).json.ok);
   });
 
+  test('a key that was created with rotate: false keeps its only version', async () => {
+    const kid = await kms.create('ed25519', { purpose: 'raw', policy: { rotate: false } });
+    const name = kid.slice(0, -3);
+    for (const target of [kid, name]) {
+      const refused = await kms.post(`/keys/${path(target)}/rotate`, {});
+      assertRefusal(refused, 409, 'conflict');
+      assert.match(refused.json.detail, /rotate: false: create a new key/);
+    }
+    const { rotate, versions } = (await kms.get(`/keys/${path(name)}`)).json;
+    assert.deepEqual([rotate, versions], [false, ['#v1']]);
+    const listed = (await kms.get(`/keys?prefix=${encodeURIComponent(name)}`)).json.keys;
+    assert.deepEqual(
+      listed.map((key: { rotate: boolean }) => key.rotate),
+      [false],
+    );
+    assert.equal((await kms.get(`/keys/${path(await kms.create('ed25519'))}`)).json.rotate, true);
+  });
+
   test('verify modes: a request may be stricter than the key, never weaker', async () => {
     const kid = await kms.create('hybrid');
     const { sigs } = (await kms.post('/sign', { kid, payload_b3: B3 })).json;

@@ -23,6 +23,10 @@ const options = {
     value: 'ALG',
     doc: 'create: ed25519, ml-dsa-44, ml-dsa-65, ml-dsa-87, hybrid, x-wing, aes-256-gcm, hmac-sha256. Default hybrid.',
   },
+  'no-rotate': {
+    type: 'boolean',
+    doc: 'create: the key keeps its only version, for verifiers that know its public key only.',
+  },
   format: {
     type: 'string',
     value: 'FORMAT',
@@ -117,7 +121,9 @@ async function rekey({ values, io, signal }: KeysInvocation): Promise<void> {
 
 async function create({ values, io, signal }: KeysInvocation): Promise<void> {
   const { tenant = 'default', purpose = 'docs', alg = 'hybrid' } = values;
-  const made = await withKms(values, io, signal, (client) => client.createKey({ tenant, purpose, alg }));
+  const policy = values['no-rotate'] === true ? { rotate: false } : undefined;
+  const init = { tenant, purpose, alg, ...(policy !== undefined && { policy }) };
+  const made = await withKms(values, io, signal, (client) => client.createKey(init));
   io.result(made.kid, made);
 }
 
@@ -131,7 +137,8 @@ async function list({ values, io, signal }: KeysInvocation): Promise<void> {
   await withKms(values, io, signal, async (client) => {
     for await (const key of client.keys({ tenant, prefix })) {
       const state = key.state === 'enabled' ? '' : `, ${key.state}`;
-      io.result(columns([[key.kid, `${key.attestation_class}, ${key.versions.join(' ')}${state}`]]), key);
+      const rotation = key.rotate ? '' : ', not rotatable';
+      io.result(columns([[key.kid, `${key.attestation_class}, ${key.versions.join(' ')}${state}${rotation}`]]), key);
     }
   });
 }
@@ -205,7 +212,7 @@ function printKey(io: KeysInvocation['io'], key: KeyInfo): void {
   const rows: [string, string][] = [
     ['key', kid],
     ['state', deletable_ms === undefined || state === 'deleted' ? state : `${state}, final from ${date(deletable_ms)}`],
-    ['versions', versions.join(' ')],
+    ['versions', `${versions.join(' ')}${key.rotate ? '' : ', not rotatable'}`],
     ...(key.deleting ?? []).map((each): [string, string] => [
       'deleting',
       `${each.version}, final from ${date(each.deletable_ms)}`,

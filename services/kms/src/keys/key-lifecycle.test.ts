@@ -82,6 +82,18 @@ test('of a concurrent restore and final deletion, the first one wins', async () 
   assert.equal(await keys.unwrap(), 'a key');
 });
 
+test('a key with rotate: false is not rotated, even by a registry that reads it from the store', async () => {
+  await using backend = new MemoryBackend();
+  await using store = storeWith();
+  const make = new KeyOperations(new KeyRegistry({ store, keys_max: 10 }), backend);
+  const request = { tenant: 'acme', purpose: 'raw', alg: 'ed25519', rotate: false } as const;
+  const { name, versions } = await make.create(request, NEVER);
+  const reopened = new KeyOperations(new KeyRegistry({ store, keys_max: 10 }), backend);
+  for (const operations of [make, reopened]) await assert.rejects(operations.rotate(name, undefined, NEVER), isRefused);
+  assert.equal(versions.length, 1);
+  assert.equal(new KeyRegistry({ store, keys_max: 10 }).index.record(name).versions.length, 1);
+});
+
 test('a key that is disabled wraps, unwraps, derives and rotates nothing, and an enabled one is as before', async () => {
   await using keys = await setUp(new MemoryBackend());
   const before = keys.registry.index.record(keys.name);

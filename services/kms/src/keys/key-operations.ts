@@ -12,7 +12,14 @@ import { RAW_PURPOSE } from './kid.ts';
 import { verifyOnly } from '../sign/signer.ts';
 import { defaultMode, requireMode } from '../verify/modes.ts';
 import type { KeyRegistry } from './key-registry.ts';
-import { headOf, requireEnabled, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
+import {
+  headOf,
+  requireEnabled,
+  requireRotatable,
+  type KeyRecord,
+  type KeyVersion,
+  type OpMark,
+} from './key-record.ts';
 
 export interface CreateRequest {
   readonly tenant: string;
@@ -20,6 +27,8 @@ export interface CreateRequest {
   readonly alg: Alg;
   readonly verify_mode?: VerifyMode | undefined;
   readonly min_version?: number | undefined;
+  /** False: the key never gets a second version, for verifiers that know its public key only. Default true. */
+  readonly rotate?: boolean | undefined;
   readonly made_by?: OpMark | undefined;
 }
 
@@ -56,6 +65,7 @@ export class KeyOperations {
       alg,
       verify_mode: verify_mode ?? defaultMode(alg),
       min_version,
+      ...(request.rotate === false && { rotate: false }),
       imported: false,
       versions: [version],
     };
@@ -87,6 +97,7 @@ export class KeyOperations {
     const { record } = this.#registry.index.current(kid);
     if (record.imported) throw verifyOnly(record.name);
     requireEnabled(record);
+    requireRotatable(record);
     const handle = await this.#backend.create(record.alg, record.name, signal);
     return await this.#orDestroy(handle, () =>
       this.#registry.change((index) => {

@@ -41,6 +41,8 @@ export interface KeyRecord {
   readonly min_version: number;
   /** Raises, ascending, and the version in force before them. Absent: `min_version` applies to unwrap and derive too. */
   readonly raising?: { readonly from: number; readonly steps: readonly Raise[] };
+  /** Set at creation, permanently: the key has one version. Absent: it may be rotated. */
+  readonly rotate?: false;
   readonly imported: boolean;
   /** The key only verifies. */
   readonly disabled?: true;
@@ -101,6 +103,12 @@ export function requireKept({ name, deletable_ms, deleted }: KeyRecord): void {
 export function requireEnabled(record: KeyRecord): void {
   requireKept(record);
   if (record.disabled === true) throw new RonError('conflict', `${record.name} is disabled: enable it first`);
+}
+
+/** Throws `conflict` if the key must keep its only version. */
+export function requireRotatable({ name, rotate }: KeyRecord): void {
+  if (rotate !== false) return;
+  throw new RonError('conflict', `${name} was created with rotate: false: create a new key instead`);
 }
 
 export function headOf(record: KeyRecord): KeyVersion {

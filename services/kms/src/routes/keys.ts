@@ -40,7 +40,7 @@ export async function createKey(
   const { tenant, purpose, alg, op_id, policy } = context.body;
   const prefix = `${tenant}/${purpose}/${alg}/`;
   requireAllowed(auditor, context, factsOf(prefix), () => [{ op: 'create', kid: prefix, op_id }]);
-  const request = { tenant, purpose, alg, verify_mode: policy?.verify_mode };
+  const request = { tenant, purpose, alg, verify_mode: policy?.verify_mode, rotate: policy?.rotate };
   const kid = await keys.create(request, op_id, callerOf(context));
   return json(201, createdView(registry, kid), NO_STORE);
 }
@@ -205,7 +205,7 @@ function summaryView(
   summary: VersionSummary,
   backend: KeyRoutesInit['backend'],
 ): Record<string, unknown> {
-  const { name, alg, imported, verify_mode, min_version, deletable_ms } = fields;
+  const { name, alg, imported, verify_mode, min_version, rotate = true, deletable_ms } = fields;
   const now_ms = sched.wall_ms();
   const effective_ms = effectiveAt_ms(fields, now_ms);
   const { deleting } = summary;
@@ -218,6 +218,7 @@ function summaryView(
     public: publicView(alg, version.public),
     attestation_class: imported ? 'imported' : backend.attestationClassOf(alg),
     verify_mode,
+    rotate,
     min_version,
     min_version_unwrap: minDataVersion(fields, now_ms),
     ...(effective_ms !== undefined && { effective_ms }),

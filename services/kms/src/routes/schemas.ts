@@ -50,6 +50,7 @@ const KeyView = Type.Object(
     public: Public,
     attestation_class: Type.String(),
     verify_mode: Mode,
+    rotate: Type.Boolean({ description: 'Whether the key may be rotated.' }),
     min_version: Type.Integer(),
     min_version_unwrap: Type.Integer({ description: 'The oldest version that unwraps and derives.' }),
     effective_ms: Type.Optional(
@@ -72,7 +73,14 @@ export const CREATE = {
       alg: AlgName,
       op_id: Type.Optional(OpId),
       policy: Type.Optional(
-        Type.Object({ verify_mode: Type.Optional(Mode), min_version: Type.Optional(Type.Literal(1)) }, strict),
+        Type.Object(
+          {
+            verify_mode: Type.Optional(Mode),
+            min_version: Type.Optional(Type.Literal(1)),
+            rotate: Type.Optional(Type.Boolean({ description: 'false: the key is never rotated. Default true.' })),
+          },
+          strict,
+        ),
       ),
     },
     strict,
