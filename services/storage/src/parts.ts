@@ -1,12 +1,13 @@
 /** Opens the parts of storage, in the order in which they depend on each other. */
 import { RepairQueue } from '@ron/durability';
 import type { TaskKind } from '@ron/proto';
+import { AdminTasks } from '@ron/service';
 import { eventPublisher } from './events.ts';
 import { measureEngine, measureMaintenance, repairMeters } from './metrics.ts';
 import { Foreground, newIoCounters } from './objects/foreground.ts';
 import { HotObjects } from './objects/hot-objects.ts';
 import type { StorageContext } from './service.ts';
-import { AdminTasks, compactionOf, TASK_KINDS } from './maintenance/admin-tasks.ts';
+import { compactionOf, TASK_KINDS } from './maintenance/task-kinds.ts';
 import { Maintenance } from './maintenance/maintenance.ts';
 import { journalScrubOf, openEngine, type Engine } from './volumes/engine.ts';
 

@@ -6,7 +6,7 @@
 import type { ObjectStore } from '@ron/cas';
 import { route, type Route } from '@ron/ingress';
 import type { TaskKind, VolumeVerb } from '@ron/proto';
-import type { TaskWork } from './maintenance/admin-tasks.ts';
+import { TaskIdSchema, TaskSchema, TasksSchema, type TaskWork } from '@ron/service';
 import { adminHandlers, type AdminInit } from './routes/admin.ts';
 import { getManifest, getObject, type GetInit } from './routes/get-object.ts';
 import { pin, unpin } from './routes/pins.ts';
@@ -183,7 +183,7 @@ function adminRoutes(init: StorageRoutesInit): Route[] {
       method: 'POST',
       path: `/admin/${kind}`,
       summary: `${summary} Returns the running task if there is one.`,
-      schema: { response: { 202: schemas.Task } },
+      schema: { response: { 202: TaskSchema } },
       handler: starts(kind, work),
     });
   return [
@@ -203,7 +203,7 @@ function adminRoutes(init: StorageRoutesInit): Route[] {
       method: 'GET',
       path: '/admin/tasks',
       summary: 'Lists recent tasks, the newest first.',
-      schema: { response: { 200: schemas.Tasks } },
+      schema: { response: { 200: TasksSchema } },
       handler: tasks,
     }),
     route({
@@ -211,7 +211,7 @@ function adminRoutes(init: StorageRoutesInit): Route[] {
       method: 'GET',
       path: '/admin/tasks/:id',
       summary: 'Returns the progress or the result of a task.',
-      schema: { params: schemas.TaskId, response: { 200: schemas.Task } },
+      schema: { params: TaskIdSchema, response: { 200: TaskSchema } },
       handler: task,
     }),
   ];

@@ -93,6 +93,8 @@ export interface BreakerKind {
   readonly calls_min: number;
   readonly cooldown_ms: number;
   readonly half_open_probes: number;
+  /** The service builds them itself, takes the numbers from `breakerKind`, and measures each target. Default false. */
+  readonly is_own?: boolean;
   readonly guards: string;
 }
 

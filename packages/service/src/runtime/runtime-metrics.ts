@@ -79,14 +79,27 @@ function measureBusy(metrics: Metrics, { declaration, queues, owns }: Measured):
   const labels = declaration.busy_labels ?? ['queue'];
   const labelled = (name: string, lane: string): Sample['labels'] =>
     Object.fromEntries(labels.map((label) => [label, label === 'queue' ? name : lane]));
-  metrics.counterFrom('busy_rejections_total', 'Requests answered with busy.', labels, () => [
-    ...[...queues.values()].flatMap(({ label, queue, lanes }) =>
-      lanes.map((lane) => ({ labels: labelled(label, lane), value: queue.busyOf(lane) })),
-    ),
-    ...[...owns].flatMap(([label, { busy_total: value }]) =>
-      value === undefined ? [] : [{ labels: labelled(label, label), value }],
-    ),
-  ]);
+  metrics.counterFrom('busy_rejections_total', 'Requests answered with busy.', labels, () =>
+    added([
+      ...[...queues.values()].flatMap(({ label, queue, lanes }) =>
+        lanes.map((lane) => ({ labels: labelled(label, lane), value: queue.busyOf(lane) })),
+      ),
+      ...[...owns].flatMap(([label, { busy_total: value }]) =>
+        value === undefined ? [] : [{ labels: labelled(label, label), value }],
+      ),
+    ]),
+  );
+}
+
+/** A lane and a queue that the service builds may stand for the same route: they are shown added up. */
+function added(all: readonly Sample[]): Sample[] {
+  const sums = new Map<string, Sample>();
+  for (const sample of all) {
+    const name = JSON.stringify(sample.labels);
+    const before = sums.get(name);
+    sums.set(name, before === undefined ? sample : { ...sample, value: before.value + sample.value });
+  }
+  return [...sums.values()];
 }
 
 function measureTasks(metrics: Metrics, supervisor: Supervisor): void {

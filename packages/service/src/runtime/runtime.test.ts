@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import { isRonError, RonError, sleep } from '@ron/kernel';
+import { Deadline, isRonError, RonError, sleep } from '@ron/kernel';
 import { createLog, Metrics } from '@ron/telemetry';
 import { declareConcurrency } from './declaration.ts';
 import { eventually } from '@ron/testkit';
@@ -351,4 +351,58 @@ test('the names are the ones that operators know from every service', async (t) 
   ]) {
     assert.ok(names.has(name), name);
   }
+});
+
+test('breakers and queues that the service builds: declared numbers, no metric of the runtime, one busy series', async (t) => {
+  const own = declareConcurrency({
+    service: 'index',
+    busy_labels: ['route'],
+    channels: {
+      work: { kind: 'work', capacity: 1, lanes: ['/resolve'], from: 'listener', to: 'pool' },
+      waiters: {
+        kind: 'own',
+        label: '/resolve',
+        capacity: 3,
+        policy: 'reject new',
+        overflow: '429',
+        metric: 'busy_rejections_total{route}',
+        from: 'listener',
+        to: 'pool',
+      },
+    },
+    tasks: {},
+    locks: {},
+    deadlines: {},
+    breakers: {
+      peers: {
+        error_window_ms: 1000,
+        trip_threshold: 0.5,
+        calls_min: 1,
+        cooldown_ms: 1,
+        half_open_probes: 1,
+        is_own: true,
+        guards: 'peers',
+      },
+    },
+  });
+  const { log } = runtimeOf(t);
+  const metrics = new Metrics('index');
+  const runtime = new ServiceRuntime(own, { metrics, log });
+  t.after(() => runtime.stop({ drain_ms: 0 }));
+  const work = runtime.workQueue('work');
+  runtime.own('waiters', (capacity) => ({ depth: 0, busy_total: capacity, close: () => undefined }));
+  const deadline = Deadline.after('read', 60_000);
+  const first = work.submit('/resolve', deadline, () => Promise.resolve());
+  await assert.rejects(
+    work.submit('/resolve', deadline, () => Promise.resolve()),
+    { code: 'busy' },
+  );
+  const text = await metrics.text();
+  assert.match(text, /^busy_rejections_total\{route="\/resolve"\} 4$/m);
+  assert.doesNotMatch(text, /breaker_state/);
+  assert.equal(runtime.breakerKind('peers').error_window_ms, 1000);
+  assert.throws(() => runtime.breaker('peers'), /use breakerKind/);
+  assert.deepEqual(runtime.unbuilt(), []);
+  runtime.close();
+  await assert.rejects(first, { code: 'draining' });
 });

@@ -33,7 +33,14 @@ import {
 } from '@ron/kernel';
 import { configValue } from '@ron/config';
 import type { Log, Counter, Metrics } from '@ron/telemetry';
-import { labelOf, laneNames, RESTARTS_DEFAULT, type Channel, type Concurrency } from './declaration.ts';
+import {
+  labelOf,
+  laneNames,
+  RESTARTS_DEFAULT,
+  type BreakerKind,
+  type Channel,
+  type Concurrency,
+} from './declaration.ts';
 import { measureRuntime, type BreakerGroup, type MeasuredQueue, type OwnQueue } from './runtime-metrics.ts';
 import { declared, isKind, retryLabels, type ChannelName, type NameIn } from './runtime-names.ts';
 
@@ -82,8 +89,8 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     this.metrics = metrics;
     this.log = log;
     this.#config = config;
-    const kinds = Object.keys(declaration.breakers ?? {});
-    this.#breakers = new Map(kinds.map((kind) => [kind, { live: new Set(), forgotten_total: 0 }]));
+    const kinds = Object.entries(declaration.breakers ?? {}).filter(([, kind]) => kind.is_own !== true);
+    this.#breakers = new Map(kinds.map(([kind]) => [kind, { live: new Set(), forgotten_total: 0 }]));
     this.supervisor = new Supervisor({
       restarts_max: restarts.max,
       window_ms: restarts.window_ms,
@@ -172,7 +179,8 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
 
   /** A breaker for one target of the declared kind; those of a kind are shown together. */
   breaker(name: NameIn<D['breakers']>, init: Pick<BreakerInit, 'verdictOf'> & { target?: string } = {}): Breaker {
-    const { guards: _, ...numbers } = declared('breaker', this.declaration.breakers ?? {}, name);
+    const { guards: _, is_own, ...numbers } = declared('breaker', this.declaration.breakers ?? {}, name);
+    assert(is_own !== true, `breakers ${name} are built by the service: use breakerKind`);
     const { target = name, ...rest } = init;
     const breaker = new Breaker(target, { ...numbers, ...rest });
     this.#built.add(`breaker ${name}`);
@@ -180,6 +188,14 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     assert(live.size < BREAKERS_MAX, `at most ${BREAKERS_MAX} breakers of a kind: forget those of peers that left`);
     live.add(breaker);
     return breaker;
+  }
+
+  /** The declared numbers of breakers that the service builds and measures itself. */
+  breakerKind(name: NameIn<D['breakers']>): Omit<BreakerKind, 'guards' | 'is_own'> {
+    const { guards: _, is_own, ...numbers } = declared('breaker', this.declaration.breakers ?? {}, name);
+    assert(is_own === true, `breakers ${name} are built by the runtime: use breaker`);
+    this.#built.add(`breaker ${name}`);
+    return numbers;
   }
 
   /** Removes a breaker whose target is gone from the metrics. */

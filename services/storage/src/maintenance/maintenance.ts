@@ -25,7 +25,7 @@ import type { RepairStatus, ScrubInfo } from '@ron/proto';
 import type { Log } from '@ron/telemetry';
 import type { StorageConfig } from '../config.ts';
 import type { Volumes } from '../volumes/volumes.ts';
-import type { TaskWork } from './admin-tasks.ts';
+import type { TaskWork } from '@ron/service';
 import { repairStatusOf, scrubInfosOf } from './maintenance-status.ts';
 import { RepairSchedule } from './repair-schedule.ts';
 import { StripeSchedule } from './stripe-schedule.ts';

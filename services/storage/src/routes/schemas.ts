@@ -6,7 +6,6 @@ import {
   type ObjectReceipt,
   type RepairStatus,
   type ScrubInfo,
-  type Task as TaskInfo,
   type VolumeInfo,
   type VolumesAnswer,
 } from '@ron/proto';
@@ -65,21 +64,6 @@ export const UploadStatus = Type.Object(
   },
   strict,
 );
-
-export const TaskId = Type.Object({ id: Type.String({ maxLength: 64 }) }, strict);
-export const Task = Type.Object(
-  {
-    id: Type.String(),
-    kind: Type.String(),
-    state: Type.String(),
-    started_ms: Count,
-    ended_ms: Type.Optional(Count),
-    progress: Type.Record(Type.Unknown()),
-    problem: Type.Optional(Type.String()),
-  } satisfies Fields<TaskInfo>,
-  strict,
-);
-export const Tasks = Type.Object({ tasks: Type.Array(Task) }, strict);
 
 export const Repair = Type.Object(
   {

@@ -5,7 +5,6 @@
  * until `TASKS_MAX` later ones have replaced it, even if it failed.
  * Bound: `TASKS_MAX` tasks. Overflow: the oldest task that has ended is dropped. Cancellation: by the signal of the runner.
  */
-import type { Compactor } from '@ron/cas';
 import { assert, isRonError, sched } from '@ron/kernel';
 import type { Task } from '@ron/proto';
 
@@ -83,11 +82,4 @@ export class AdminTasks<K extends string = string> {
     const oldest = [...this.#entries].find(([, { task }]) => task.state !== 'running');
     if (oldest !== undefined) this.#entries.delete(oldest[0]);
   }
-}
-
-/** The declared task that runs each kind. */
-export const TASK_KINDS = { compact: 'compaction', repair: 'repair_run', scrub: 'scrub_run' } as const;
-
-export function compactionOf({ compactor }: { readonly compactor: Compactor }): TaskWork {
-  return { run: (signal) => compactor.run(signal), progress: () => ({ ...compactor.report }) };
 }
