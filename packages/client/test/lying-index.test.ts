@@ -63,7 +63,7 @@ const target = (text: string): Extract<Target, { kind: 'name' }> => {
 async function clientOf(t: TestContext, answers: Readonly<Record<string, unknown>>): Promise<IndexClient> {
   const url = await serve(t, (request, response) => {
     const answer = answers[`${request.method} ${request.url}`];
-    const status = answer === undefined ? 404 : ((answer as { status?: number } | null)?.status ?? 200);
+    const { status = answer === undefined ? 404 : 200 } = (answer ?? {}) as { status?: number };
     const body = Buffer.from(JSON.stringify(answer ?? {}));
     const type = status >= 400 ? 'application/problem+json' : 'application/json';
     response.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length }).end(body);
