@@ -193,19 +193,19 @@ export class Exchange extends RequestHead implements InflightRequest, RouteConte
     return this.#host.draining;
   }
 
-  async park<T>(wait: Promise<T>): Promise<T> {
+  async park<T>(wait: Promise<T> | (() => Promise<T>)): Promise<T> {
     const { parked } = this.#host;
     const { address } = this.#permit;
     const refusal = this.#parkRefusal();
     if (refusal !== undefined) {
       // The outcome is discarded: a rejection must not be unhandled.
-      wait.catch(() => undefined);
+      if (wait instanceof Promise) wait.catch(() => undefined);
       throw refusal;
     }
     this.#parks += 1;
     this.#permit.release();
     try {
-      return await this.deadline.within(wait);
+      return await this.deadline.within(wait instanceof Promise ? wait : wait());
     } finally {
       this.#parks -= 1;
       parked.give(address);

@@ -62,9 +62,10 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly draining: AbortSignal;
   /**
    * Waits for `wait` without holding an in-flight permit: for long polls and coalesced waits. Rejects with 429 `busy` when
-   * too many requests are parked, and with the reason of `deadline` when that ends first. Only for `inline` handlers.
+   * too many requests are parked, and with the reason of `deadline` when that ends first. Only for `inline` handlers. A
+   * function is called only if the request can be parked: for a wait that causes work.
    */
-  park<T>(wait: Promise<T>): Promise<T>;
+  park<T>(wait: Promise<T> | (() => Promise<T>)): Promise<T>;
 }
 
 /** The result of a handler. */

@@ -1,5 +1,5 @@
 /** The database of the index, as the other parts use it. Every call runs in a thread and has a deadline. */
-import type { Address, AnnounceEntry, AnnounceRange } from '@ron/proto';
+import type { Address, AnnounceEntry } from '@ron/proto';
 
 /** A verified record as it is stored. */
 export interface StoredRecord {
@@ -98,17 +98,13 @@ export interface IndexStore extends AsyncDisposable {
   trust(): Promise<TrustedKey[]>;
   pins(): Promise<string[]>;
 
-  /**
-   * Idempotent. Rejects with `storage_full`, reason `quota`, if the quotas refuse it. With `range`, own objects of the subject in
-   * it that are not among the entries are withdrawn too, at most `RANGE_WITHDRAWN_MAX` in a call; they are returned.
-   */
+  /** Idempotent. Rejects with `rate_limited`-like errors only for quotas: `storage_full`, reason `quota`. */
   announce(
     subject: string,
     entries: readonly AnnounceEntry[],
     withdraw: readonly Address[],
     now_ms: number,
-    range?: AnnounceRange,
-  ): Promise<readonly Address[]>;
+  ): Promise<void>;
   object(address: Address): Promise<OwnObject | undefined>;
   /** Own objects in the order of their routing keys, after `cursor`: for the sweep. */
   objects(cursor: Uint8Array | undefined, limit: number): Promise<{ address: Address; routing_key: Uint8Array }[]>;

@@ -1,0 +1,122 @@
+/**
+ * The first step of a lookup: from a name to an address.
+ *
+ * Contract: the current valid record decides: that of the database for names published here, otherwise the best of database
+ * and DHT. `moved_to` is followed at most `NAME_MOVES_MAX` times. Rejects with `not_found` and a reason for a name that is
+ * unknown, removed, expired or moved too often; with the refusal of the DHT if nothing is known. An unreachable DHT leaves a
+ * record of the database valid, but incomplete.
+ */
+import { isRonError, sched, type Deadline } from '@ron/kernel';
+import { formatTarget, type Address, type ResolvedNameDto, type Target } from '@ron/proto';
+import { decodeNameRecord, NAME_MOVES_MAX, type NameRecord } from '@ron/proto/names';
+import type { Dht } from '../dht/dht.ts';
+import type { Names } from '../publish/names.ts';
+import type { IndexStore, StoredName } from '../store/index-store.ts';
+import type { Lookup } from './lookup.ts';
+import { missing, nothingFound } from './refusals.ts';
+
+export interface NameStepInit {
+  readonly store: Pick<IndexStore, 'name'>;
+  readonly names: Pick<Names, 'keyFor' | 'adopt'>;
+  /** Undefined in `standalone`. */
+  readonly dht: Pick<Dht, 'findName'> | undefined;
+}
+
+export interface NamedAddress {
+  readonly address: Address;
+  readonly name: ResolvedNameDto;
+  readonly source: 'db' | 'dht';
+  readonly complete: boolean;
+  /** The shortest time for which a record of the way may be cached. */
+  readonly ttl_ms: number;
+}
+
+type NameTarget = Extract<Target, { kind: 'name' }>;
+
+interface CurrentName {
+  readonly name: StoredName;
+  readonly source: 'db' | 'dht';
+  readonly complete: boolean;
+}
+
+interface Deadlines {
+  readonly deadline: Deadline;
+  /** Of the DHT phase. */
+  readonly network: Deadline;
+}
+
+export async function resolveName(
+  init: NameStepInit,
+  lookup: Lookup,
+  { label, key: given }: NameTarget,
+  within: Deadlines,
+): Promise<NamedAddress> {
+  const first = given ?? init.names.keyFor(label);
+  if (first === undefined) throw missing('untrusted_name');
+  let key = first;
+  let ttl_ms = Infinity;
+  for (let moves = 0; moves <= NAME_MOVES_MAX; moves += 1) {
+    const { name, source, complete } = await currentName(init, lookup, { label, key }, within);
+    const record = decoded(name);
+    const left_ms = record.not_after * 1000 - sched.wall_ms();
+    if (left_ms <= 0) throw missing('expired', complete);
+    ttl_ms = Math.min(ttl_ms, record.ttl_s * 1000, left_ms);
+    if (record.moved_to !== undefined) {
+      key = record.moved_to;
+      continue;
+    }
+    if (record.value === undefined) throw missing('removed', complete);
+    const { seq, not_after } = record;
+    const dto = { key, label, seq, not_after, conflict: name.rival !== undefined };
+    return { address: record.value, name: dto, source, complete, ttl_ms };
+  }
+  throw missing('moved_too_often');
+}
+
+async function currentName(
+  { store, names, dht }: NameStepInit,
+  { stamp, mode, trace }: Lookup,
+  { label, key }: { readonly label: string; readonly key: string },
+  { deadline, network }: Deadlines,
+): Promise<CurrentName> {
+  // Before the read: a change that is committed later outdates this lookup.
+  stamp.add(formatTarget({ kind: 'name', label, key }));
+  const known = await localName(store, key, label, deadline, dht !== undefined);
+  const stored = known === 'unavailable' ? undefined : known;
+  if (dht === undefined || (stored?.isOwn === true && mode === 'usual')) {
+    if (stored === undefined) throw missing('unknown_name');
+    return { name: stored, source: 'db', complete: true };
+  }
+  const found = await dht.findName(key, label, { signal: network.signal, trace });
+  const complete = found.complete && known !== 'unavailable';
+  const adopted =
+    found.values.length === 0
+      ? undefined
+      : await deadline.run((signal) => names.adopt(key, label, found.values, signal));
+  if (adopted !== undefined) return { name: adopted, source: 'dht', complete };
+  if (stored !== undefined) return { name: stored, source: 'db', complete };
+  throw nothingFound(found.empty ?? 'none_has_it', complete, 'unknown_name');
+}
+
+/** With a DHT, a database that does not answer is passed over. */
+async function localName(
+  store: NameStepInit['store'],
+  key: string,
+  label: string,
+  deadline: Deadline,
+  hasDht: boolean,
+): Promise<StoredName | 'unavailable' | undefined> {
+  try {
+    return await deadline.within(store.name(key, label));
+  } catch (error) {
+    if (!hasDht || deadline.remaining_ms === 0 || isRonError(error, 'internal')) throw error;
+    return 'unavailable';
+  }
+}
+
+function decoded(name: StoredName): NameRecord {
+  const result = decodeNameRecord(name.record);
+  // Records are verified before they are stored.
+  if (!result.ok) throw missing('unknown_name', false);
+  return result.record;
+}
