@@ -1,0 +1,65 @@
+/**
+ * Bounds the requests that kad-dht itself sends to refresh its table: it would read answers of 4 MiB and dial every peer in them.
+ * Uses the same codec as our own requests.
+ */
+import { peerIdFromMultihash } from '@libp2p/peer-id';
+import { multiaddr, type Multiaddr } from '@multiformats/multiaddr';
+import type { PeerId, Stream } from '@libp2p/interface';
+import { NEVER } from '@ron/kernel';
+import * as Digest from 'multiformats/hashes/digest';
+import { endpointOf, endpointText } from './addresses.ts';
+import { KeptStream } from './kept-stream.ts';
+import { decodeMessage, encodeMessage, KAD, type KadPeer, type KadType } from './message.ts';
+import type { Kad } from './node.ts';
+import { peerIdText } from './peer-refs.ts';
+import type { StockMessage } from './serve.ts';
+
+interface Network {
+  _writeReadMessage(
+    stream: Stream,
+    message: Partial<StockMessage>,
+    options: { signal?: AbortSignal },
+  ): Promise<StockMessage>;
+  safeDispatchEvent(name: 'peer', init: { detail: { id: PeerId; multiaddrs: Multiaddr[] } }): void;
+}
+
+export function boundNetwork(kad: Kad): void {
+  const network = kad.network as Network;
+  // oxlint-disable-next-line no-underscore-dangle -- the name in kad-dht
+  network._writeReadMessage = async (stream, message, { signal = NEVER }) => {
+    const type = KAD[message.type as keyof typeof KAD] satisfies KadType;
+    const kept = new KeptStream('', stream);
+    const answer = decodeMessage(
+      await kept.exchange(encodeMessage({ type, key: message.key, record: message.record }), signal),
+    );
+    const closer = answer.closer.filter(isValid);
+    const providers = answer.providers.filter(isValid);
+    for (const peer of [...closer, ...providers]) network.safeDispatchEvent('peer', { detail: infoOf(peer) });
+    return {
+      type: message.type!,
+      key: answer.key,
+      record: answer.record,
+      closer: closer.map(stockPeer),
+      providers: providers.map(stockPeer),
+    };
+  };
+}
+
+const isValid = ({ id }: KadPeer): boolean => peerIdText(id) !== undefined;
+
+/** The addresses that can be dialed. */
+const dialable = ({ addrs }: KadPeer): Multiaddr[] =>
+  addrs.flatMap((addr) => {
+    const endpoint = endpointOf(addr);
+    return endpoint?.kind === 'p2p' ? [multiaddr(endpointText(endpoint))] : [];
+  });
+
+const stockPeer = (peer: KadPeer): { id: Uint8Array; multiaddrs: Uint8Array[] } => ({
+  id: peer.id,
+  multiaddrs: dialable(peer).map(({ bytes }) => bytes),
+});
+
+const infoOf = (peer: KadPeer): { id: PeerId; multiaddrs: Multiaddr[] } => ({
+  id: peerIdFromMultihash(Digest.decode(peer.id)),
+  multiaddrs: dialable(peer),
+});

@@ -1,0 +1,233 @@
+/**
+ * `Peers` on libp2p. Loaded by a dynamic import, only in a node that joins a DHT: libp2p takes a second and 55 MiB.
+ *
+ * Contract: each request goes over a kept stream, or over a new one to a peer that is dialed by its known addresses. Failures:
+ * `unreachable` (no connection, stream reset), `bad_gateway` (a malformed answer), `busy` (too many requests), the reason of the
+ * signal. A peer that could not be dialed `DIAL_FAILURES_MAX` times in a row leaves the routing table until it connects again.
+ * Bound: see `stream-pool.ts`, `message.ts` and `datastore.ts`.
+ * Cancellation: by the signal of each call, at once. Disposal ends all requests and connections within `CLOSE_MS`.
+ */
+import type { Stream } from '@libp2p/interface';
+import { peerIdFromString } from '@libp2p/peer-id';
+import { multiaddr } from '@multiformats/multiaddr';
+import { isRonError, LATE, orAborted, RonError, sched, withTimeout } from '@ron/kernel';
+import { positionOfKey } from '../keys.ts';
+import type { PeerAnswer, PeerRef, Peers, ProviderClaim } from '../peers.ts';
+import { boundNetwork } from './bound-network.ts';
+import { IndexDatastore, type IndexDatastoreInit } from './datastore.ts';
+import {
+  decodeMessage,
+  decodeRecord,
+  encodeMessage,
+  encodeRecord,
+  KAD,
+  type KadMessage,
+  type KadPeer,
+} from './message.ts';
+import { createDhtNode, PROTOCOL, type DhtNode, type DhtNodeInit } from './node.ts';
+import { addrsOfSelf, AnsweredPeer, peerIdText } from './peer-refs.ts';
+import { ProviderUrls } from './provider-urls.ts';
+import { KadServer } from './serve.ts';
+import { StreamPool } from './stream-pool.ts';
+
+export interface Libp2pPeersInit
+  extends
+    Pick<DhtNodeInit, 'self' | 'seed' | 'network_key' | 'listen' | 'storage_url' | 'names'>,
+    Pick<IndexDatastoreInit, 'store' | 'warn'> {
+  /** Peer ids; empty: every holder of the network key. */
+  readonly allow: readonly string[];
+  /** Whether this node has the object of this key (a multihash). */
+  readonly provides: (key: Uint8Array) => Promise<boolean>;
+}
+
+const DIAL_FAILURES_MAX = 3;
+const FAILURES_KEPT_MAX = 4096;
+/** ADD_PROVIDER messages before the peer has to confirm them. */
+const PROVIDE_BATCH = 64;
+const CLOSE_MS = 1500;
+
+export class Libp2pPeers implements Peers {
+  readonly self: string;
+  readonly node: DhtNode;
+  readonly #datastore: IndexDatastore;
+  readonly #server: KadServer;
+  readonly #urls: ProviderUrls;
+  readonly #streams: StreamPool;
+  /** Failed dials in a row. */
+  readonly #failures = new Map<string, number>();
+
+  private constructor(self: string, node: DhtNode, datastore: IndexDatastore, urls: ProviderUrls) {
+    this.self = self;
+    this.node = node;
+    this.#datastore = datastore;
+    this.#urls = urls;
+    this.#server = new KadServer(node.services.kad.rpc);
+    this.#streams = new StreamPool((peer, signal) => this.#open({ id: peer, addrs: [] }, signal));
+  }
+
+  /** Listens. */
+  static async open(init: Libp2pPeersInit): Promise<Libp2pPeers> {
+    const allowed = new Set(init.allow);
+    const isAllowed = (peer: string): boolean => allowed.size === 0 || allowed.has(peer);
+    const provides = init.storage_url === undefined ? async () => false : init.provides;
+    const datastore = await IndexDatastore.open({ ...init, provides, isAllowed });
+    let urls: ProviderUrls | undefined;
+    const isOwnIp = (peer: string, ip: string): boolean => urls!.isOwnIp(peer, ip);
+    const node = await createDhtNode({ ...init, isAllowed, datastore, isOwnIp });
+    urls = new ProviderUrls(node);
+    const peers = new Libp2pPeers(init.self, node, datastore, urls);
+    await peers.#start();
+    return peers;
+  }
+
+  async #start(): Promise<void> {
+    const { kad } = this.node.services;
+    boundNetwork(kad);
+    await this.node.start();
+    // kad-dht stops serving, and our server takes its place.
+    await kad.setMode('client');
+    await this.node.handle(PROTOCOL, this.#server.onStream, { maxInboundStreams: 1024, maxOutboundStreams: 1024 });
+  }
+
+  get known(): number {
+    return this.node.services.kad.routingTable.size;
+  }
+
+  get connected(): number {
+    return this.node.getPeers().length;
+  }
+
+  get listening(): readonly string[] {
+    return addrsOfSelf(this.node);
+  }
+
+  async closest(key: Uint8Array, count: number): Promise<PeerRef[]> {
+    const ids = this.node.services.kad.routingTable.closestPeers(positionOfKey(key), { count });
+    return ids.map((id) => ({ id: id.toString(), addrs: [] })).filter(({ id }) => id !== this.self);
+  }
+
+  async getProviders(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerAnswer> {
+    return await this.#answer(await this.#request(peer, { type: KAD.GET_PROVIDERS, key }, signal), key, signal);
+  }
+
+  async getValue(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerAnswer> {
+    return await this.#answer(await this.#request(peer, { type: KAD.GET_VALUE, key }, signal), key, signal);
+  }
+
+  async putValue(peer: PeerRef, key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<void> {
+    const record = encodeRecord({ key, value, received: new Date(sched.wall_ms()).toISOString() });
+    await this.#request(peer, { type: KAD.PUT_VALUE, key, record }, signal);
+  }
+
+  async findNode(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerRef[]> {
+    const answer = await this.#request(peer, { type: KAD.FIND_NODE, key }, signal);
+    return this.#refs(answer.closer);
+  }
+
+  /** ADD_PROVIDER has no answer: a PING behind each batch proves that the peer has handled it. */
+  async addProvider(peer: PeerRef, keys: readonly Uint8Array[], signal: AbortSignal): Promise<void> {
+    if (peer.id === this.self) return;
+    const self = {
+      id: this.node.peerId.toMultihash().bytes,
+      addrs: this.node.getMultiaddrs().map(({ bytes }) => bytes),
+    };
+    const pong = encodeMessage({ type: KAD.PING });
+    for (let at = 0; at < keys.length; at += PROVIDE_BATCH) {
+      const batch = keys.slice(at, at + PROVIDE_BATCH);
+      const frames = batch.map((key) => encodeMessage({ type: KAD.ADD_PROVIDER, key, providers: [self] }));
+      await this.#exchange(peer, Buffer.concat([...frames, pong]), signal);
+    }
+  }
+
+  /** Own objects are read from the index itself, so no record of them is kept. */
+  async removeOwn(): Promise<void> {}
+
+  async #request(
+    peer: PeerRef,
+    message: Partial<KadMessage> & Pick<KadMessage, 'type'>,
+    signal: AbortSignal,
+  ): Promise<KadMessage> {
+    if (peer.id === this.self) return await this.#requestSelf(message, signal);
+    return decodeMessage(await this.#exchange(peer, encodeMessage(message), signal));
+  }
+
+  async #requestSelf(
+    message: Partial<KadMessage> & Pick<KadMessage, 'type'>,
+    signal: AbortSignal,
+  ): Promise<KadMessage> {
+    const request = { key: undefined, record: undefined, closer: [], providers: [], ...message };
+    const answer = await orAborted(this.#server.handle(this.node.peerId, request), signal);
+    return answer ?? request;
+  }
+
+  #exchange(peer: PeerRef, bytes: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+    return this.#streams.exchange(peer.id, bytes, signal, () => this.#open(peer, signal));
+  }
+
+  async #open(peer: PeerRef, signal: AbortSignal): Promise<Stream> {
+    try {
+      const id = peerIdFromString(peer.id);
+      const connection =
+        this.node.getConnections(id).find(({ status }) => status === 'open') ??
+        (await orAborted(this.node.dial(this.#targets(peer) ?? id, { signal }), signal));
+      this.#failures.delete(peer.id);
+      return await orAborted(connection.newStream(PROTOCOL, { signal }), signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      this.#noteFailure(peer.id);
+      if (isRonError(error)) throw error;
+      throw new RonError('unreachable', 'the peer cannot be reached', { cause: error });
+    }
+  }
+
+  /** The addresses that came with the peer; undefined if the peer store has to know them. */
+  #targets(peer: PeerRef): ReturnType<typeof multiaddr>[] | undefined {
+    if (peer.addrs.length === 0) return undefined;
+    return peer.addrs.map((addr) => multiaddr(addr.includes('/p2p/') ? addr : `${addr}/p2p/${peer.id}`));
+  }
+
+  #noteFailure(peer: string): void {
+    const count = (this.#failures.get(peer) ?? 0) + 1;
+    this.#failures.delete(peer);
+    this.#failures.set(peer, count);
+    if (this.#failures.size > FAILURES_KEPT_MAX) this.#failures.delete(this.#failures.keys().next().value!);
+    if (count < DIAL_FAILURES_MAX) return;
+    this.#failures.delete(peer);
+    this.node.services.kad.routingTable.remove(peerIdFromString(peer)).catch(() => undefined);
+  }
+
+  async #answer(message: KadMessage, key: Uint8Array, signal: AbortSignal): Promise<PeerAnswer> {
+    const [providers, value] = [await this.#claims(message.providers, signal), valueOf(message, key)];
+    return { providers, value, closer: this.#refs(message.closer) };
+  }
+
+  async #claims(peers: readonly KadPeer[], signal: AbortSignal): Promise<ProviderClaim[]> {
+    const claims = peers.map(async ({ id: bytes, addrs }): Promise<ProviderClaim | undefined> => {
+      const id = peerIdText(bytes);
+      if (id === undefined || id === this.self) return undefined;
+      return { id, url: await this.#urls.find(id, addrs, signal) };
+    });
+    return (await Promise.all(claims)).filter((claim) => claim !== undefined);
+  }
+
+  #refs(peers: readonly KadPeer[]): PeerRef[] {
+    const refs = peers.map((peer) => AnsweredPeer.of(peer)).filter((ref) => ref !== undefined);
+    return refs.filter(({ id }) => id !== this.self);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#streams[Symbol.dispose]();
+    const stopped = (async () => await this.node.stop())();
+    if ((await withTimeout(stopped, CLOSE_MS)) === LATE)
+      for (const connection of this.node.getConnections())
+        connection.abort(new RonError('closed', 'the DHT is closed'));
+    await this.#datastore[Symbol.asyncDispose]();
+  }
+}
+
+function valueOf({ record }: KadMessage, key: Uint8Array): Uint8Array | undefined {
+  if (record === undefined) return undefined;
+  const decoded = decodeRecord(record);
+  if (Buffer.compare(decoded.key, key) !== 0) throw new RonError('bad_gateway', 'the record has another key');
+  return decoded.value;
+}
