@@ -1,5 +1,5 @@
 /** The database of the index, as the other parts use it. Every call runs in a thread and has a deadline. */
-import type { Address, AnnounceEntry } from '@ron/proto';
+import type { Address, AnnounceEntry, AnnounceRange } from '@ron/proto';
 
 /** A verified record as it is stored. */
 export interface StoredRecord {
@@ -21,6 +21,21 @@ export interface StoredName extends StoredRecord {
   readonly rival: StoredRecord | undefined;
   /** Whether it came from the log of this node, and not from the network. */
   readonly isOwn: boolean;
+  /** How many older records are no longer in the history, which keeps the newest 64. The log has all own ones. */
+  readonly dropped: number;
+}
+
+/** A position in a list of names. */
+export interface NamePosition {
+  readonly label: string;
+  readonly key: string;
+}
+
+export interface SaveSeenInit {
+  /** Never forgotten. */
+  readonly isTrusted: boolean;
+  /** The hash of the current record; undefined if there is none. */
+  readonly replaces: Uint8Array | undefined;
 }
 
 export interface TrustedKey {
@@ -68,7 +83,10 @@ export interface IndexStore extends AsyncDisposable {
   /** The entries of the log that were applied. */
   readonly applied: LogPosition;
 
-  /** Applies changes of the log and records the new position, in one transaction. */
+  /**
+   * Applies changes of the log, one for each entry, and records the new position, in one transaction. Entries that were applied
+   * before are skipped. Rejects with `conflict`, reason `gap`, if entries before them are missing: apply them first, from `applied`.
+   */
   apply(changes: readonly LogChange[], applied: LogPosition): Promise<void>;
   /**
    * Forgets trust, pins, the position and which names are own, so that the log can be applied again. Records, rivals and the
@@ -81,7 +99,7 @@ export interface IndexStore extends AsyncDisposable {
   /** Older records of a name, the newest first. */
   history(key: string, label: string, limit: number): Promise<StoredRecord[]>;
   /** The own names below `prefix` (whole segments), ordered by label and key, after `after`. */
-  names(prefix: string, after: { label: string; key: string } | undefined, limit: number): Promise<StoredName[]>;
+  names(prefix: string, after: NamePosition | undefined, limit: number): Promise<StoredName[]>;
   countNames(key: string): Promise<number>;
   /** The highest seq that was ever seen; it outlives expiry and removal. */
   highestSeq(key: string, label: string): Promise<{ seq: number; hash: Uint8Array } | undefined>;
@@ -89,22 +107,23 @@ export interface IndexStore extends AsyncDisposable {
    * Records a name of another node. Compare-and-swap: returns false and changes nothing unless `replaces` is the hash of the
    * current record, undefined if there is none. `isTrusted`: never forgotten. Others: an LRU of `quotas.names_seen`.
    */
-  saveSeen(
-    record: StoredRecord,
-    rival: StoredRecord | undefined,
-    init: { readonly isTrusted: boolean; readonly replaces: Uint8Array | undefined },
-  ): Promise<boolean>;
+  saveSeen(record: StoredRecord, rival: StoredRecord | undefined, init: SaveSeenInit): Promise<boolean>;
 
   trust(): Promise<TrustedKey[]>;
   pins(): Promise<string[]>;
 
-  /** Idempotent. Rejects with `rate_limited`-like errors only for quotas: `storage_full`, reason `quota`. */
+  /**
+   * Idempotent and atomic; withdrawals come first. Rejects with `storage_full`, reason `quota`, if the quotas refuse it. With
+   * `range`, own objects of the subject in it that are not among the entries are withdrawn too, at most `RANGE_WITHDRAWN_MAX` in
+   * a call; they are returned.
+   */
   announce(
     subject: string,
     entries: readonly AnnounceEntry[],
     withdraw: readonly Address[],
     now_ms: number,
-  ): Promise<void>;
+    range?: AnnounceRange,
+  ): Promise<readonly Address[]>;
   object(address: Address): Promise<OwnObject | undefined>;
   /** Own objects in the order of their routing keys, after `cursor`: for the sweep. */
   objects(cursor: Uint8Array | undefined, limit: number): Promise<{ address: Address; routing_key: Uint8Array }[]>;
@@ -120,3 +139,6 @@ export interface IndexStore extends AsyncDisposable {
   /** Removes up to `limit` expired rows; returns how many. */
   purgeExpired(now_ms: number, limit: number): Promise<number>;
 }
+
+/** Objects that the range of one announcement withdraws; the next walk of storage withdraws the rest. */
+export const RANGE_WITHDRAWN_MAX = 10_000;
