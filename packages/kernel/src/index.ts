@@ -12,7 +12,7 @@ export { FairEntry, FairQueue, type FairQueueInit } from './fair/fair-queue.ts';
 export { FairSemaphore } from './fair/fair-semaphore.ts';
 export { addressGroup, type ClientAddress } from './overload/admission-addresses.ts';
 export { Admission, type Caller, type EnterResult } from './overload/admission.ts';
-export { Breaker, type BreakerInit, type BreakerState, type Verdict } from './overload/breaker.ts';
+export { Breaker, verdictOf, type BreakerInit, type BreakerState, type Verdict } from './overload/breaker.ts';
 export { Brownout, BROWNOUT_DEFAULTS, type BrownoutInit } from './overload/brownout.ts';
 export { Hedge, type HedgeInit } from './overload/hedge.ts';
 export { LatencyWindow, type LatencyWindowInit } from './overload/latency-window.ts';
