@@ -51,12 +51,19 @@ test('a bad reload keeps the old config and lists every problem', async (t) => {
     'server.max_inflight',
     'servr',
   ]);
+  assert.match(
+    source.problem!,
+    /^the last reload was refused: (?:server\.max_inflight, servr|servr, server\.max_inflight)$/,
+  );
   await writeFile(path, 'server.max_inflight = [');
   assert.equal((await source.reload()).ok, false);
   await rm(path);
   const gone = await source.reload();
   assert.equal(gone.ok ? '' : gone.problems[0]!.found, 'ENOENT');
   assert.equal(source.value, old);
+  await writeFile(path, 'server.max_inflight = 1');
+  assert.ok((await source.reload()).ok);
+  assert.equal(source.problem, undefined);
 });
 
 test('a change to a key that needs a restart is refused whole, and says so without showing a secret', async (t) => {

@@ -16,6 +16,8 @@ import { ConfigError, configValue, loadConfig, type Config, type ConfigSchema, t
 import { Watch } from '@ron/kernel';
 
 export const FILE_BYTES_MAX = 1024 * 1024;
+/** Keys that `problem` names. */
+const PROBLEM_KEYS_MAX = 8;
 
 export interface ConfigSourceInit<K> {
   schema: ConfigSchema<K>;
@@ -35,6 +37,7 @@ export class ConfigSource<K extends KeyTable> implements AsyncDisposable {
   readonly watch: Watch<Config<K>>;
   readonly #init: ConfigSourceInit<K>;
   #closed = false;
+  #problem: string | undefined;
   /** The tail of the reloads: each starts when the one before has ended. */
   #last: Promise<unknown> = Promise.resolve();
 
@@ -52,9 +55,18 @@ export class ConfigSource<K extends KeyTable> implements AsyncDisposable {
     return this.watch.value;
   }
 
+  /** Why the last reload was refused, with the names of the keys and without values; undefined if it was applied. */
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
   /** Never rejects because of the config: the result contains the problems. */
   reload(): Promise<ReloadResult> {
-    const result = this.#last.then(() => this.#reload());
+    const result = this.#last.then(async () => {
+      const reloaded = await this.#reload();
+      this.#problem = reloaded.ok ? undefined : `the last reload was refused: ${keysOf(reloaded.problems)}`;
+      return reloaded;
+    });
     this.#last = result.catch(() => {});
     return result;
   }
@@ -92,6 +104,12 @@ export class ConfigSource<K extends KeyTable> implements AsyncDisposable {
     if (changed.length > 0) this.watch.set(next);
     return { ok: true, changed: changed.map(([name]) => name) };
   }
+}
+
+function keysOf(problems: readonly ConfigProblem[]): string {
+  const names = [...new Set(problems.map(({ key }) => key))];
+  const more = names.length - PROBLEM_KEYS_MAX;
+  return [...names.slice(0, PROBLEM_KEYS_MAX), ...(more > 0 ? [`${more} more`] : [])].join(', ');
 }
 
 type Reader = (path: string, bytes_max: number) => Promise<Uint8Array | undefined>;

@@ -152,7 +152,10 @@ export const concurrency = declareConcurrency({
     },
   },
   retries: {
-    lookup: { policy: 'index', idempotent_because: 'a lookup changes nothing' },
+    dht_request: {
+      policy: 'index',
+      idempotent_because: 'a request reads, or stores a record that the peer may already have',
+    },
   },
   actors: {
     database: 'one writer thread and two reader threads of SQLite',

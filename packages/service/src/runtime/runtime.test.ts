@@ -384,6 +384,7 @@ test('breakers and queues that the service builds: declared numbers, no metric o
         guards: 'peers',
       },
     },
+    retries: { request: { policy: 'index', idempotent_because: 'it reads' } },
   });
   const { log } = runtimeOf(t);
   const metrics = new Metrics('index');
@@ -397,7 +398,9 @@ test('breakers and queues that the service builds: declared numbers, no metric o
     work.submit('/resolve', deadline, () => Promise.resolve()),
     { code: 'busy' },
   );
+  runtime.retryCounter('request')('ok');
   const text = await metrics.text();
+  assert.match(text, /^backoff_retries_total\{op="request"\} 1$/m);
   assert.match(text, /^busy_rejections_total\{route="\/resolve"\} 4$/m);
   assert.doesNotMatch(text, /breaker_state/);
   assert.equal(runtime.breakerKind('peers').error_window_ms, 1000);

@@ -237,6 +237,13 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     return retry(idempotent(op, work), { policy: POLICIES[policy], ...init, ...shared });
   }
 
+  /** Counts the retries of a declared operation that the service retries itself, with budgets of its own. */
+  retryCounter(op: NameIn<D['retries']>): (result: 'ok' | 'failed') => void {
+    declared('retry', this.declaration.retries ?? {}, op);
+    this.#built.add(`retry ${op}`);
+    return (result) => this.#onRetry(op, result);
+  }
+
   /** Declarations that were never built. Empty when the declaration is accurate. */
   unbuilt(): string[] {
     const { channels, tasks, locks, deadlines, breakers = {}, retries = {} } = this.declaration;

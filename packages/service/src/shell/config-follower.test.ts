@@ -103,8 +103,11 @@ test('a reload applies an unchanged configuration again, and rejects when that f
     if (applied === 2) throw new Error('no disk');
   });
   await made.reload(NEVER);
+  assert.equal(made.problem, undefined);
   await assert.rejects(made.reload(NEVER), /no disk/);
+  assert.match(made.problem!, /no disk/);
   await made.reload(NEVER);
+  assert.equal(made.problem, undefined);
   assert.equal(applied, 3);
   assert.deepEqual(problems, []);
 });

@@ -17,6 +17,8 @@ import { RonError, type Watch, type WatchReceiver } from '@ron/kernel';
 export interface FollowedSource<C> {
   readonly value: C;
   readonly watch?: Pick<Watch<C>, 'subscribe'>;
+  /** Why a newer configuration was refused. */
+  readonly problem?: string | undefined;
 }
 
 export interface ConfigFollowerInit<C> {
@@ -35,6 +37,7 @@ export class ConfigFollower<C> {
   readonly #init: ConfigFollowerInit<C>;
   readonly #updates: WatchReceiver<C> | undefined;
   #applied: C;
+  #failed: string | undefined;
   /** The tail of the runs of `apply`. */
   #last: Promise<void> = Promise.resolve();
 
@@ -42,6 +45,11 @@ export class ConfigFollower<C> {
     this.#init = init;
     this.#updates = init.source.watch?.subscribe();
     this.#applied = init.config.value;
+  }
+
+  /** Why the newest configuration is not in force: its source refused it, or it could not be applied. */
+  get problem(): string | undefined {
+    return this.#init.source.problem ?? this.#failed;
   }
 
   /** A task: applies each configuration that the source publishes. */
@@ -78,6 +86,12 @@ export class ConfigFollower<C> {
     // Not retried when `apply` fails: the operator reloads once the cause is corrected.
     this.#applied = next;
     if (next !== config.value) config.set(next);
-    await apply?.(next, signal);
+    try {
+      await apply?.(next, signal);
+      this.#failed = undefined;
+    } catch (error) {
+      this.#failed = `failed to apply the configuration: ${error instanceof Error ? error.message : String(error)}`;
+      throw error;
+    }
   }
 }

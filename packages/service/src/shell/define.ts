@@ -60,6 +60,8 @@ export interface OpenContext<C, D extends Concurrency, E, O> {
   readonly config: C;
   /** The configuration in force. */
   readonly current: Pick<Watch<C>, 'value'>;
+  /** Why a newer configuration is not in force; undefined if the newest one is. */
+  readonly configProblem: () => string | undefined;
   readonly runtime: ServiceRuntime<D>;
   readonly log: Log;
   readonly metrics: Metrics;

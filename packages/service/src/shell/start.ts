@@ -133,6 +133,7 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
     return await this.#definition.open({
       config: this.#init.config,
       current: this.#current,
+      configProblem: () => this.#follower.problem,
       runtime: this.#runtime,
       log,
       metrics,
