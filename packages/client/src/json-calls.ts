@@ -39,6 +39,15 @@ export class JsonCalls {
     return answer;
   }
 
+  /** Undefined when the answer is empty. */
+  async put<T>(op: string, path: string, body: unknown, signal?: AbortSignal): Promise<T | undefined> {
+    return await this.#call(op, path, { method: 'PUT', ...jsonBody(body) }, signal);
+  }
+
+  async delete(op: string, path: string, signal?: AbortSignal): Promise<void> {
+    await this.#call(op, path, { method: 'DELETE' }, signal);
+  }
+
   async #call<T>(
     op: string,
     path: string,

@@ -110,6 +110,13 @@ export interface NameDto extends SignedNameDto {
   readonly history?: readonly SignedNameDto[];
 }
 
+/** A page of `GET /names?prefix=&after=&limit=`. */
+export interface NamePageDto {
+  readonly names: readonly NameDto[];
+  /** Pass it as `after` for the next page. */
+  readonly next?: string;
+}
+
 export interface AnnounceEntry {
   readonly address: Address;
   readonly size: number;
@@ -157,6 +164,10 @@ export interface TrustDto {
   /** Whole segments of labels; the empty prefix is the node's own key. */
   readonly prefix: string;
   readonly key: string;
+}
+
+export interface TrustListDto {
+  readonly trust: readonly TrustDto[];
 }
 
 export const ANNOUNCE_ENTRIES_MAX = 1000;

@@ -5,7 +5,6 @@ export * from './kms.ts';
 export * from './known-volumes.ts';
 export { addressToCid, checkCid, type CidResult } from './names/cid.ts';
 export * from './names/label.ts';
-export * from './names/routing-key.ts';
 export * from './names/target.ts';
 export * from './passport.ts';
 export * from './scopes.ts';

@@ -8,6 +8,8 @@
 export const LABEL_BYTES_MAX = 255;
 /** Public keys are Ed25519. */
 export const NAME_KEY_BYTES = 32;
+/** A lookup follows this many moves of a name to another key. */
+export const NAME_MOVES_MAX = 4;
 
 const SEGMENT = /^[a-z0-9][a-z0-9._-]{0,62}$/;
 const LABEL = /^[a-z0-9][a-z0-9._-]{0,62}(?:\/[a-z0-9][a-z0-9._-]{0,62})*$/;

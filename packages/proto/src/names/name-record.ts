@@ -17,7 +17,6 @@
 import { decode, encode } from 'cborg';
 import { addressBytes, formatAddress, type Address } from '../address.ts';
 import { checkLabel, isLabel, isNameKey, NAME_KEY_BYTES } from './label.ts';
-import { joinBytes } from './routing-key.ts';
 
 export const NAME_RECORD_BYTES_MAX = 1024;
 export const NAME_SIGNATURE_BYTES = 64;
@@ -28,8 +27,6 @@ const DAY_S = 86_400;
 export const NAME_LIFE_S = 365 * DAY_S;
 /** Two years, one of them a leap year. */
 export const NAME_LIFE_S_MAX = 731 * DAY_S;
-/** A name is moved at most this often during one lookup. */
-export const NAME_MOVES_MAX = 4;
 /** A signature covers this text and the bytes of the record. */
 export const NAME_SIGNATURE_DOMAIN = 'ron/name/v1\n';
 
@@ -107,6 +104,13 @@ export function splitSignedName(value: Uint8Array): { signature: Uint8Array; rec
     return undefined;
   }
   return { signature: value.subarray(0, NAME_SIGNATURE_BYTES), record: value.subarray(NAME_SIGNATURE_BYTES) };
+}
+
+function joinBytes(first: Uint8Array, second: Uint8Array): Uint8Array<ArrayBuffer> {
+  const joined = new Uint8Array(first.length + second.length);
+  joined.set(first);
+  joined.set(second, first.length);
+  return joined;
 }
 
 function encoded(record: NameRecord): Uint8Array<ArrayBuffer> {

@@ -7,8 +7,8 @@
  * record of the database valid, but incomplete.
  */
 import { isRonError, sched, type Deadline } from '@ron/kernel';
-import { formatTarget, type Address, type ResolvedNameDto, type Target } from '@ron/proto';
-import { decodeNameRecord, NAME_MOVES_MAX, type NameRecord } from '@ron/proto/names';
+import { formatTarget, type Address, type ResolvedNameDto, type Target, NAME_MOVES_MAX } from '@ron/proto';
+import { decodeNameRecord, type NameRecord } from '@ron/proto/names';
 import type { Dht } from '../dht/dht.ts';
 import type { Names } from '../publish/names.ts';
 import type { IndexStore, StoredName } from '../store/index-store.ts';

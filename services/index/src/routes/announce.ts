@@ -1,0 +1,68 @@
+/** `POST /announce`: storage reports its objects, so that this node is a provider of them. */
+import { json, Type, type JsonSchema, type RouteAnswer, type RouteContext } from '@ron/ingress';
+import { RonError, sched } from '@ron/kernel';
+import {
+  ADDRESS_PATTERN,
+  ANNOUNCE_ENTRIES_MAX,
+  type Address,
+  type AnnounceDto,
+  type AnnouncedDto,
+  type AnnounceEntry,
+  type AnnounceRange,
+} from '@ron/proto';
+import type { IndexStore } from '../store/index-store.ts';
+
+export interface AnnounceInit {
+  readonly store: Pick<IndexStore, 'announce' | 'epoch'>;
+  /** Outdates cached answers and running lookups of these keys. */
+  readonly invalidate: (targets: Iterable<string>) => void;
+}
+
+const strict = { additionalProperties: false } as const;
+const AddressSchema = Type.Unsafe<Address>({ type: 'string', pattern: ADDRESS_PATTERN });
+const Limit = Type.Unsafe<Address | null>({ anyOf: [{ type: 'string', pattern: ADDRESS_PATTERN }, { type: 'null' }] });
+
+const EntrySchema = Type.Object(
+  {
+    address: AddressSchema,
+    size: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+    media_type: Type.String({ minLength: 1, maxLength: 255 }),
+  } satisfies Record<keyof AnnounceEntry, JsonSchema>,
+  strict,
+);
+
+/** A URL is an unknown member: the provider of an own object is always this node. */
+export const AnnounceSchema = Type.Object(
+  {
+    entries: Type.Array(EntrySchema, { maxItems: ANNOUNCE_ENTRIES_MAX }),
+    withdraw: Type.Optional(Type.Array(AddressSchema, { maxItems: ANNOUNCE_ENTRIES_MAX })),
+    range: Type.Optional(
+      Type.Object({ after: Limit, through: Limit } satisfies Record<keyof AnnounceRange, JsonSchema>, strict),
+    ),
+  } satisfies Record<keyof AnnounceDto, JsonSchema>,
+  strict,
+);
+export const AnnouncedSchema = Type.Object(
+  { epoch: Type.String() } satisfies Record<keyof AnnouncedDto, JsonSchema>,
+  strict,
+);
+
+type Context = Pick<RouteContext, 'grant'> & { readonly body: AnnounceDto };
+
+/** Idempotent. Lookups that began before the commit are outdated before the answer is sent. */
+export async function announce({ store, invalidate }: AnnounceInit, context: Context): Promise<RouteAnswer> {
+  const { entries, withdraw = [], range } = context.body;
+  requireConsistent(context.body);
+  const withdrawn = await store.announce(context.grant!.subject, entries, withdraw, sched.wall_ms(), range);
+  invalidate([...entries.map(({ address }) => address), ...withdraw, ...withdrawn]);
+  return json(200, { epoch: store.epoch } satisfies AnnouncedDto);
+}
+
+function requireConsistent({ entries, withdraw = [], range }: AnnounceDto): void {
+  const announced = new Set(entries.map(({ address }) => address));
+  if (withdraw.some((address) => announced.has(address)))
+    throw new RonError('validation', 'an address is announced and withdrawn in one request');
+  const { after = null, through = null } = range ?? {};
+  if (after !== null && through !== null && after >= through)
+    throw new RonError('validation', 'the range is empty: `after` must be less than `through`');
+}
