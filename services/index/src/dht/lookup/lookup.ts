@@ -151,7 +151,7 @@ export class Lookup<A> {
     }
     const isDone = this.#running.size === 0 || this.#list.isExhausted;
     if (isDone && !this.#isReadingOwn) return this.#end('exhausted');
-    this.#timer ??= sched.timer(this.#init.limits.hedge_ms, () => this.#onTimer(), 'dht hedge');
+    this.#setTimer(this.#init.limits.hedge_ms);
   }
 
   #next(): Candidate | undefined {
@@ -226,38 +226,46 @@ export class Lookup<A> {
     this.#pump();
   }
 
+  /** Without a peer or budget for a hedge it stops; the next answer or failure sets it again. */
   #onTimer(): void {
     touch(this);
     this.#timer = undefined;
     if (this.#isEnded) return;
-    const { hedge_ms } = this.#init.limits;
     const now_ms = sched.now_ms();
-    const wait_ms = this.#hedgeDue_ms() - now_ms;
-    if (wait_ms <= 0) {
-      this.#hedge();
-      this.#quietSince_ms = now_ms;
-    }
-    this.#timer = sched.timer(wait_ms > 0 ? wait_ms : hedge_ms, () => this.#onTimer(), 'dht hedge');
+    const wait_ms = this.#hedgeDue_ms(now_ms) - now_ms;
+    if (wait_ms > 0) return this.#setTimer(wait_ms);
+    this.#quietSince_ms = now_ms;
+    if (this.#hedge()) this.#setTimer(this.#init.limits.hedge_ms);
+  }
+
+  #setTimer(delay_ms: number): void {
+    this.#timer ??= sched.timer(delay_ms, () => this.#onTimer(), 'dht hedge');
   }
 
   /** When both the lookup and its oldest request have been quiet for `hedge_ms`. */
-  #hedgeDue_ms(): number {
-    let oldest_ms = Infinity;
+  #hedgeDue_ms(now_ms: number): number {
+    let oldest_ms = now_ms;
     for (const { started_ms } of this.#running) oldest_ms = Math.min(oldest_ms, started_ms);
-    if (oldest_ms === Infinity) oldest_ms = sched.now_ms();
     return Math.max(oldest_ms, this.#quietSince_ms) + this.#init.limits.hedge_ms;
   }
 
-  #hedge(): void {
+  /** Returns whether a request was started. */
+  #hedge(): boolean {
     const { limits, budget, events } = this.#init;
+    let isStarted = false;
     for (let count = 0; count < limits.beta; count += 1) {
       const candidate = this.#next();
-      if (candidate === undefined) return;
-      if (!budget.trySpend(HEDGE_OP)) return events?.onHedge?.('refused');
+      if (candidate === undefined) break;
+      if (!budget.trySpend(HEDGE_OP)) {
+        events?.onHedge?.('refused');
+        break;
+      }
       events?.onHedge?.('started');
       this.#releaseOldest();
       this.#start(candidate, 'beta');
+      isStarted = true;
     }
+    return isStarted;
   }
 
   /** The oldest request that holds a slot frees it: the set keeps the order of the starts. */
