@@ -12,7 +12,14 @@ export interface Published {
   readonly isNew: boolean;
 }
 
+/** Pinned targets in total; more get `storage_full`. */
+export const PINS_MAX = 4096;
+
 export interface Names {
+  /** The trust list, in order of the prefixes. */
+  readonly trusted: readonly TrustedKey[];
+  /** Targets that stay cached. At most `PINS_MAX`. */
+  readonly pins: ReadonlySet<string>;
   /** Why publishing is refused; the readiness gate `name_log`. Resolving continues. */
   readonly problem: string | undefined;
   /**
