@@ -53,7 +53,7 @@ type Context = Pick<RouteContext, 'grant'> & { readonly body: AnnounceDto };
 export async function announce({ store, invalidate }: AnnounceInit, context: Context): Promise<RouteAnswer> {
   const { entries, withdraw = [], range } = context.body;
   requireConsistent(context.body);
-  const withdrawn = await store.announce(context.grant!.subject, entries, withdraw, sched.wall_ms(), range);
+  const { withdrawn } = await store.announce(context.grant!.subject, entries, withdraw, sched.wall_ms(), range);
   invalidate([...entries.map(({ address }) => address), ...withdraw, ...withdrawn]);
   return json(200, { epoch: store.epoch } satisfies AnnouncedDto);
 }

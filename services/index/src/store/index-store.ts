@@ -61,6 +61,14 @@ export interface OwnObject extends AnnounceEntry {
   readonly announced_ms: number;
 }
 
+/** The effect of an announcement. */
+export interface Announced {
+  /** Objects that were not known before. */
+  readonly added: readonly Address[];
+  /** Objects that were withdrawn because the range does not list them. */
+  readonly withdrawn: readonly Address[];
+}
+
 /** A position in the log of this node. */
 export interface LogPosition {
   /** The number of entries before it. */
@@ -115,7 +123,7 @@ export interface IndexStore extends AsyncDisposable {
   /**
    * Idempotent and atomic; withdrawals come first. Rejects with `storage_full`, reason `quota`, if the quotas refuse it. With
    * `range`, own objects of the subject in it that are not among the entries are withdrawn too, at most `RANGE_WITHDRAWN_MAX` in
-   * a call; they are returned.
+   * a call.
    */
   announce(
     subject: string,
@@ -123,7 +131,7 @@ export interface IndexStore extends AsyncDisposable {
     withdraw: readonly Address[],
     now_ms: number,
     range?: AnnounceRange,
-  ): Promise<readonly Address[]>;
+  ): Promise<Announced>;
   object(address: Address): Promise<OwnObject | undefined>;
   /** Own objects in the order of their routing keys, after `cursor`: for the sweep. */
   objects(cursor: Uint8Array | undefined, limit: number): Promise<{ address: Address; routing_key: Uint8Array }[]>;

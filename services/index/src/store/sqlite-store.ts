@@ -17,6 +17,7 @@ import { RonError, type ErrorCode } from '@ron/kernel';
 import { makeDirectory, rethrowDisk } from '@ron/log';
 import { DatabaseCalls } from './database-calls.ts';
 import type {
+  Announced,
   DhtEntry,
   IndexStore,
   LogChange,
@@ -184,7 +185,7 @@ export class SqliteStore implements IndexStore {
     withdraw: readonly Address[],
     now_ms: number,
     range?: AnnounceRange,
-  ): Promise<readonly Address[]> {
+  ): Promise<Announced> {
     return this.#write('announce', subject, entries, withdraw, now_ms, range);
   }
 

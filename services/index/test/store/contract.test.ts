@@ -206,7 +206,10 @@ for (const kind of ['file', 'memory'] as const) {
           size: at,
           media_type: at % 2 === 0 ? 'text/plain' : 'application/octet-stream',
         }));
-        for (let round = 0; round < 2; round++) await store.announce('s', entries, [addressOf('none')], NOW_MS);
+        for (const added of [entries.map(({ address }) => address), []]) {
+          const announced = await store.announce('s', entries, [addressOf('none')], NOW_MS);
+          assert.deepEqual(announced, { added, withdrawn: [] });
+        }
         assert.equal(await store.countObjects(), 20);
         assert.deepEqual(await store.object(addressOf('o3')), { ...entries[3], announced_ms: NOW_MS });
         assert.deepEqual(await store.object(addressOf('o4')), { ...entries[4], announced_ms: NOW_MS });
@@ -238,7 +241,7 @@ for (const kind of ['file', 'memory'] as const) {
           return found.flatMap((object, at) => (object === undefined ? [] : [at]));
         };
         const range = { after: sorted[1]!, through: sorted[5]! };
-        const withdrawn = await store.announce('s', [entryOf(sorted[3]!)], [], NOW_MS, range);
+        const { withdrawn } = await store.announce('s', [entryOf(sorted[3]!)], [], NOW_MS, range);
         assert.deepEqual(withdrawn, [sorted[2], sorted[4], sorted[5]]);
         assert.deepEqual(await left(), [0, 1, 3, 6, 7, 8], 'after is exclusive, through inclusive');
         await store.announce('s', [], [], NOW_MS, { after: null, through: sorted[0]! });

@@ -2,6 +2,7 @@
 import type { Address, AnnounceEntry, AnnounceRange } from '@ron/proto';
 import type { ErrorCode } from '@ron/kernel';
 import type {
+  Announced,
   DhtEntry,
   LogChange,
   LogPosition,
@@ -48,7 +49,7 @@ export interface Writes {
     withdraw: readonly Address[],
     now_ms: number,
     range: AnnounceRange | undefined,
-  ): readonly Address[];
+  ): Announced;
   saveCursor(name: string, cursor: Uint8Array | undefined): void;
   dhtPut(key: string, value: Uint8Array, init: DhtPutInit): void;
   dhtDelete(key: string): void;

@@ -47,6 +47,7 @@ export function objectWrites(db: DatabaseSync, parties: Parties): Pick<Writes, '
      ON CONFLICT (address) DO UPDATE SET size = excluded.size, media_type = excluded.media_type,
        announced_ms = excluded.announced_ms`,
   );
+  const known = db.prepare('SELECT 1 FROM object WHERE address = ?');
   const remove = db.prepare('DELETE FROM object WHERE address = ?');
   const others = db.prepare(
     'SELECT address FROM object WHERE address > ? AND address <= ? AND subject = ? ORDER BY address LIMIT ?',
@@ -66,15 +67,18 @@ export function objectWrites(db: DatabaseSync, parties: Parties): Pick<Writes, '
       for (const address of withdraw) remove.run(addressBytes(address));
       const id = parties.idOf(subject);
       const requireQuota = parties.refusal(id);
+      const added: Address[] = [];
       for (const { address, size, media_type } of entries) {
         const type = media_type === COMMON_TYPE ? null : media_type;
-        put.run(addressBytes(address), positionOfAddress(address), size, type, now_ms, id);
+        const bytes = addressBytes(address);
+        if (known.get(bytes) === undefined) added.push(address);
+        put.run(bytes, positionOfAddress(address), size, type, now_ms, id);
       }
       const listed = new Set<Address>(entries.map(({ address }) => address));
       const withdrawn = range === undefined ? [] : withdrawOthers(id, range, listed);
       requireQuota();
       parties.forgetIfUnused(id);
-      return withdrawn;
+      return { added, withdrawn };
     },
   };
 }
