@@ -10,3 +10,4 @@ export * from './receipt.ts';
 export * from './storage-admin.ts';
 export * from './storage-client.ts';
 export { TRANSPORT_DEFAULTS, type AuthorizedRequest, type TransportInit } from './transport.ts';
+export { BAO_MEDIA_TYPE, GROUP_BYTES_MAX, parseGroupBytes } from './verified-read.ts';

@@ -10,7 +10,7 @@
 import { isTransient, releaseBytes, RonError, sleep } from '@ron/kernel/core';
 import { addressBytes, type Address } from '@ron/proto';
 import { SliceError, verifySlice, type Subtree } from '@ron/simd';
-import type { Answer, ByteStream } from './answer.ts';
+import type { ByteStream } from './answer.ts';
 import { chunksOf } from './body.ts';
 import { GROUP_BYTES } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
@@ -20,8 +20,8 @@ import { keepAlive, unreachable, type Transport } from './transport.ts';
 /** A longer range is requested in parts, so that one response is bounded in time. */
 export const WINDOW_BYTES = 64 * 1024 * 1024;
 /** The largest group size that a server of ron uses. */
-const GROUP_BYTES_MAX = 1024 * 1024;
-const BAO_MEDIA_TYPE = 'application/vnd.ron.bao';
+export const GROUP_BYTES_MAX = 1024 * 1024;
+export const BAO_MEDIA_TYPE = 'application/vnd.ron.bao';
 
 export interface ByteRange {
   readonly offset: number;
@@ -115,7 +115,8 @@ export async function* slice(
     await response.body?.cancel();
     throw lied(address, 'it sent no proof');
   }
-  const group_bytes = groupBytesOf(response, address);
+  const group_bytes = parseGroupBytes(response.headers.get('ron-group-bytes'));
+  if (group_bytes === undefined) throw lied(address, 'it states an impossible group size');
   try {
     yield* paused(
       stall,
@@ -153,16 +154,12 @@ async function* beating(stall: Stall, body: ByteStream): AsyncGenerator<Uint8Arr
   }
 }
 
-/** Servers may use groups of more than 64 KiB. A false group size only makes verification fail. */
-function groupBytesOf(response: Answer, address: Address): number {
-  const stated = response.headers.get('ron-group-bytes');
-  if (stated === null) return GROUP_BYTES;
+/** The group size of an answer, by its header `Ron-Group-Bytes`; undefined if it is impossible. A false one only makes verification fail. */
+export function parseGroupBytes(stated: string | null | undefined): number | undefined {
+  if (stated === null || stated === undefined) return GROUP_BYTES;
   const group_bytes = /^\d{1,8}$/.test(stated) ? Number(stated) : 0;
   const isPowerOfTwo = Number.isInteger(Math.log2(group_bytes));
-  if (!isPowerOfTwo || group_bytes < GROUP_BYTES || group_bytes > GROUP_BYTES_MAX) {
-    throw lied(address, 'it states an impossible group size');
-  }
-  return group_bytes;
+  return isPowerOfTwo && group_bytes >= GROUP_BYTES && group_bytes <= GROUP_BYTES_MAX ? group_bytes : undefined;
 }
 
 function lied(address: Address, what: string, cause?: unknown): RonError {
