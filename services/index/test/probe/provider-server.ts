@@ -11,8 +11,8 @@ type Handler = (request: IncomingMessage, response: ServerResponse, slice: Buffe
 const BAO = { 'content-type': 'application/vnd.ron.bao', 'ron-group-bytes': String(GROUP_BYTES) };
 
 export const honest: Handler = (_request, response, slice) => {
-  if (slice === undefined) return void response.writeHead(404).end();
-  response.writeHead(200, BAO).end(slice);
+  if (slice === undefined) response.writeHead(404).end();
+  else response.writeHead(200, BAO).end(slice);
 };
 
 export const sends =
