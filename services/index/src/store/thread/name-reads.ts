@@ -102,7 +102,7 @@ export function asName(row: NameRow | undefined): StoredName | undefined {
   return { ...asRecord(row, key, label), isOwn: row.is_own === 1, dropped, rival: rivalOf(row, key) };
 }
 
-function rivalOf(row: NameRow, key: string): StoredRecord | undefined {
+export function rivalOf(row: NameRow, key: string): StoredRecord | undefined {
   if (row.rival_seq === null) return undefined;
   return {
     key,

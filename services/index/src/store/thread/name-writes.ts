@@ -10,7 +10,7 @@ import { RonError } from '@ron/kernel/core';
 import type { LogChange, StoredRecord } from '../index-store.ts';
 import { isSameRecord, supersedes } from '../record-order.ts';
 import type { Quotas, Writes } from './calls.ts';
-import { asRecord, findName, type NameRow } from './name-reads.ts';
+import { asRecord, findName, rivalOf, type NameRow } from './name-reads.ts';
 import { newEpoch } from './open-database.ts';
 
 const HISTORY_MAX = 64;
@@ -128,10 +128,17 @@ class NameRows {
     this.#sql.insert.run(label, Uint8Array.fromHex(key), seq, not_after, bytes, signature, hash, ...flags);
   }
 
-  /** The former record moves to the history. With the same seq it is the rival, otherwise a conflict ends. */
+  /**
+   * The former record moves to the history, and so does its rival: seen again, it does not begin the conflict anew. With the same
+   * seq the former record is the rival, otherwise a conflict ends.
+   */
   #replace(row: NameRow, record: StoredRecord): void {
     const old = asRecord(row, record.key, record.label);
-    if (row.is_kept === 1) this.#keepOld(row.id, old);
+    const rival = rivalOf(row, record.key);
+    if (row.is_kept === 1) {
+      this.#keepOld(row.id, old);
+      if (rival !== undefined && !isSameRecord(rival, record)) this.#keepOld(row.id, rival);
+    }
     this.#sql.update.run(record.seq, record.not_after, record.record, record.signature, record.hash, row.id);
     if (old.seq === record.seq) this.#setRival(row.id, old);
     else this.#sql.removeRival.run(row.id);

@@ -1,0 +1,207 @@
+/** Acknowledged changes survive the loss of the database, of its thread and of the process. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { appendFile, cp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { tempDir } from '@ron/testkit';
+import { dirSource, verifyLog } from '@ron/tlog';
+import { checkpointSigner } from '../../src/node-key.ts';
+import { originOf } from '../../src/publish/name-log.ts';
+import { nameSigner, valueOf } from '../../src/publish/testing.ts';
+import { ALICE, openNode, signal, type NamesNode } from './support.ts';
+
+const alice = nameSigner();
+const bob = nameSigner();
+
+const isDatabase = (name: string): boolean => name.startsWith('index.db');
+
+async function removeDatabase(dir: string): Promise<void> {
+  for (const name of await readdir(dir)) if (isDatabase(name)) await rm(join(dir, name));
+}
+
+async function copyDatabase(from: string, to: string): Promise<void> {
+  await removeDatabase(to);
+  for (const name of await readdir(from)) if (isDatabase(name)) await cp(join(from, name), join(to, name));
+}
+
+async function withNode<T>(dir: string, use: (node: NamesNode) => Promise<T>): Promise<T> {
+  await using node = await openNode(dir);
+  return await use(node);
+}
+
+/** Trust, a pin, a name with two records, a name that another node forked. */
+async function fill(node: NamesNode) {
+  const one = alice.record('a');
+  const two = alice.record('a', { after: one });
+  const [x, y] = [bob.record('forked'), bob.record('forked')];
+  await node.names.setTrust({ prefix: '', key: alice.key }, ALICE, signal);
+  await node.names.setTrust({ prefix: 'forked', key: bob.key }, ALICE, signal);
+  await node.names.setPin('name:a', true, ALICE, signal);
+  await node.publish(one);
+  await node.publish(two);
+  assert.ok((await node.names.adopt(bob.key, 'forked', [valueOf(x), valueOf(y)], signal))?.rival);
+  return { one, two };
+}
+
+async function requireFilled(node: NamesNode, seq = 2): Promise<void> {
+  assert.equal((await node.store.name(alice.key, 'a'))?.seq, seq);
+  assert.equal((await node.store.history(alice.key, 'a', 10)).at(-1)?.seq, 1);
+  assert.notEqual((await node.store.name(bob.key, 'forked'))?.rival, undefined, 'both records of a fork are kept');
+  assert.deepEqual([node.names.keyFor('a'), node.names.keyFor('forked')], [alice.key, bob.key]);
+  assert.deepEqual([...node.names.pins], ['name:a']);
+  assert.equal(node.store.applied.size, node.names.log?.size);
+}
+
+test('a lost database is filled from the log, and an outdated one completed: no replay succeeds', async () => {
+  await using temp = await tempDir();
+  await using old = await tempDir();
+  const dir = temp.path;
+  const { one, two } = await withNode(dir, fill);
+  await copyDatabase(dir, old.path);
+  const three = alice.record('a', { after: two });
+  await withNode(dir, (node) => node.publish(three));
+
+  await removeDatabase(dir);
+  await withNode(dir, async (node) => {
+    await requireFilled(node, 3);
+    await assert.rejects(node.publish(two), { code: 'conflict' });
+    assert.equal((await node.publish(three)).isNew, false);
+  });
+
+  await copyDatabase(old.path, dir);
+  await withNode(dir, async (node) => {
+    await requireFilled(node, 3);
+    for (const replayed of [one, two]) await assert.rejects(node.publish(replayed), { code: 'conflict' });
+    assert.equal((await node.names.adopt(alice.key, 'a', [valueOf(two)], signal))?.seq, 3);
+    assert.equal(await node.names.accepts(alice.key, 'a', valueOf(two)), undefined);
+    assert.deepEqual(node.warnings, []);
+  });
+});
+
+test('a database of another node, and one that is ahead of the log, are filled again', async () => {
+  await using temp = await tempDir();
+  await using other = await tempDir();
+  const dir = temp.path;
+  const { two } = await withNode(dir, fill);
+  await withNode(other.path, async (node) => {
+    for (const name of ['x', 'y', 'z']) await node.publish(bob.record(name));
+    await node.names.setTrust({ prefix: 'x', key: bob.key }, ALICE, signal);
+  });
+  await copyDatabase(other.path, dir);
+  await withNode(dir, async (node) => {
+    await requireFilled(node);
+    assert.match(node.warnings.join(), /does not belong to this name log/);
+    assert.equal(node.names.keyFor('x'), alice.key, 'trust comes from the log alone');
+    assert.deepEqual(
+      (await node.store.names('', undefined, 10)).map(({ label }) => label),
+      ['a'],
+    );
+  });
+
+  await using earlier = await tempDir();
+  await cp(join(dir, 'name-log'), earlier.path, { recursive: true });
+  const three = alice.record('a', { after: two });
+  await withNode(dir, (node) => node.publish(three));
+  await rm(join(dir, 'name-log'), { recursive: true });
+  await cp(earlier.path, join(dir, 'name-log'), { recursive: true });
+  await withNode(dir, async (node) => {
+    await requireFilled(node, 3);
+    await assert.rejects(node.publish(two), { code: 'conflict' }, 'an old log does not undo a signed record');
+    assert.equal((await node.publish(alice.record('a', { after: three }))).name.seq, 4);
+  });
+});
+
+test('a publish succeeds even if the writer thread dies three times', async () => {
+  await using temp = await tempDir();
+  const module = new URL('./crashing-thread.ts', import.meta.url);
+  const record = alice.record('crash');
+  {
+    await using node = await openNode(temp.path, { storeInit: { module } });
+    assert.equal((await node.publish(record)).isNew, true);
+    assert.equal((await readdir(temp.path)).filter((name) => name.startsWith('crashed-')).length, 3);
+    assert.equal((await node.publish(alice.record('b'))).isNew, true);
+  }
+  await using node = await openNode(temp.path);
+  assert.equal((await node.store.name(alice.key, 'crash'))?.seq, 1);
+});
+
+test('a damaged log stops publishing, not resolving; the database keeps its state', async () => {
+  await using temp = await tempDir();
+  const dir = temp.path;
+  const { two } = await withNode(dir, fill);
+  const file = join(dir, 'name-log', 'entries');
+  const bytes = await readFile(file);
+  await writeFile(file, bytes.subarray(0, -20));
+  await withNode(dir, async (node) => {
+    assert.match(node.names.problem ?? '', /name log cannot be used: .*truncated/);
+    await assert.rejects(node.publish(alice.record('a', { after: two })), { code: 'not_ready', message: /truncated/ });
+    await assert.rejects(node.names.setTrust({ prefix: 'b', key: alice.key }, ALICE, signal), { code: 'not_ready' });
+    assert.equal(node.names.keyFor('a'), alice.key);
+    const three = alice.record('a', { after: two });
+    assert.equal((await node.names.adopt(alice.key, 'a', [valueOf(three)], signal))?.seq, 3);
+    const rival = alice.record('a', { after: two });
+    assert.ok(
+      (await node.names.adopt(alice.key, 'a', [valueOf(rival)], signal))?.rival,
+      'a conflict is still reported',
+    );
+  });
+  // Garbage behind the last entry is the rest of an interrupted write.
+  await writeFile(file, bytes);
+  await appendFile(file, Buffer.alloc(100, 1));
+  await withNode(dir, async (node) => {
+    assert.equal(node.names.problem, undefined);
+    assert.match(node.warnings.join(), /cut 100 bytes/);
+  });
+});
+
+const SCRIPT = `
+  import { openNode } from ${JSON.stringify(import.meta.resolve('./support.ts'))};
+  import { nameSigner } from ${JSON.stringify(import.meta.resolve('../../src/publish/testing.ts'))};
+  const node = await openNode(process.argv[1]);
+  const alice = nameSigner();
+  const publish = async (label) => {
+    for (let after; ; ) {
+      const record = alice.record(label, { after });
+      await node.publish(record);
+      process.stdout.write(alice.key + ' ' + label + ' ' + record.seq + '\\n');
+      after = record;
+    }
+  };
+  await Promise.all(['a', 'b', 'c', 'd'].map(publish));`;
+
+/** Publishes in another process until it has acknowledged `lines` records, and kills it. */
+async function killAfter(dir: string, lines: number): Promise<string[]> {
+  const child = spawn(process.execPath, ['--input-type=module', '-e', SCRIPT, '--', dir], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const ended = new Promise<void>((resolve) => void child.once('exit', () => resolve()));
+  const seen: string[] = [];
+  for await (const line of createInterface({ input: child.stdout })) {
+    seen.push(line);
+    if (seen.length === lines) child.kill('SIGKILL');
+  }
+  await ended;
+  return seen;
+}
+
+test('kill -9 loses no acknowledged publish, with and without its database', async () => {
+  await using temp = await tempDir();
+  const dir = temp.path;
+  const acknowledged: string[] = [];
+  for (const isDatabaseLost of [false, true]) {
+    acknowledged.push(...(await killAfter(dir, 40)));
+    if (isDatabaseLost) await removeDatabase(dir);
+    await withNode(dir, async (node) => {
+      for (const line of acknowledged) {
+        const [key = '', label = '', seq] = line.split(' ');
+        assert.ok((await node.store.name(key, label))!.seq >= Number(seq), line);
+      }
+    });
+  }
+  const { vkey } = await withNode(dir, async ({ key }) => checkpointSigner(originOf(key), key));
+  await using source = await dirSource(join(dir, 'name-log'));
+  const audit = await verifyLog(source, [vkey], { signal });
+  assert.ok(audit.ok, JSON.stringify(audit));
+});
