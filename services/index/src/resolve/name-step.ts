@@ -6,12 +6,13 @@
  * unknown, removed, expired or moved too often; with the refusal of the DHT if nothing is known. An unreachable DHT leaves a
  * record of the database valid, but incomplete.
  */
-import { isRonError, sched, type Deadline } from '@ron/kernel';
-import { formatTarget, type Address, type ResolvedNameDto, type Target, NAME_MOVES_MAX } from '@ron/proto';
+import { sched, type Deadline } from '@ron/kernel';
+import { formatTarget, NAME_MOVES_MAX, type Address, type ResolvedNameDto, type Target } from '@ron/proto';
 import { decodeNameRecord, type NameRecord } from '@ron/proto/names';
 import type { Dht } from '../dht/dht.ts';
 import type { Names } from '../publish/names.ts';
 import type { IndexStore, StoredName } from '../store/index-store.ts';
+import { localRead } from './local-read.ts';
 import type { Lookup } from './lookup.ts';
 import { missing, nothingFound } from './refusals.ts';
 
@@ -55,8 +56,11 @@ export async function resolveName(
   if (first === undefined) throw missing('untrusted_name');
   let key = first;
   let ttl_ms = Infinity;
+  let complete = true;
   for (let moves = 0; moves <= NAME_MOVES_MAX; moves += 1) {
-    const { name, source, complete } = await currentName(init, lookup, { label, key }, within);
+    const current = await currentName(init, lookup, { label, key }, within);
+    const { name, source } = current;
+    complete &&= current.complete;
     const record = decoded(name);
     const left_ms = record.not_after * 1000 - sched.wall_ms();
     if (left_ms <= 0) throw missing('expired', complete);
@@ -75,20 +79,20 @@ export async function resolveName(
 
 async function currentName(
   { store, names, dht }: NameStepInit,
-  { stamp, mode, trace }: Lookup,
+  lookup: Lookup,
   { label, key }: { readonly label: string; readonly key: string },
   { deadline, network }: Deadlines,
 ): Promise<CurrentName> {
   // Before the read: a change that is committed later outdates this lookup.
-  stamp.add(formatTarget({ kind: 'name', label, key }));
-  const known = await localName(store, key, label, deadline, dht !== undefined);
-  const stored = known === 'unavailable' ? undefined : known;
-  if (dht === undefined || (stored?.isOwn === true && mode === 'usual')) {
+  lookup.stamp.add(formatTarget({ kind: 'name', label, key }));
+  const local = await localRead(lookup, deadline, dht !== undefined, () => store.name(key, label));
+  const stored = local.value;
+  if (dht === undefined || (stored?.isOwn === true && lookup.mode === 'usual')) {
     if (stored === undefined) throw missing('unknown_name');
     return { name: stored, source: 'db', complete: true };
   }
-  const found = await dht.findName(key, label, { signal: network.signal, trace });
-  const complete = found.complete && known !== 'unavailable';
+  const found = await dht.findName(key, label, { signal: network.signal, trace: lookup.trace });
+  const complete = found.complete && local.complete;
   const adopted =
     found.values.length === 0
       ? undefined
@@ -96,22 +100,6 @@ async function currentName(
   if (adopted !== undefined) return { name: adopted, source: 'dht', complete };
   if (stored !== undefined) return { name: stored, source: 'db', complete };
   throw nothingFound(found.empty ?? 'none_has_it', complete, 'unknown_name');
-}
-
-/** With a DHT, a database that does not answer is passed over. */
-async function localName(
-  store: NameStepInit['store'],
-  key: string,
-  label: string,
-  deadline: Deadline,
-  hasDht: boolean,
-): Promise<StoredName | 'unavailable' | undefined> {
-  try {
-    return await deadline.within(store.name(key, label));
-  } catch (error) {
-    if (!hasDht || deadline.remaining_ms === 0 || isRonError(error, 'internal')) throw error;
-    return 'unavailable';
-  }
 }
 
 function decoded(name: StoredName): NameRecord {

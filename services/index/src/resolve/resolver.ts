@@ -8,7 +8,7 @@
  * Bound: the providers of the DHT (32) and this node. Cancellation: the deadline of the lookup [index I-4] [index I-5]. Calls
  * of the database have deadlines of their own and are not aborted.
  */
-import { Deadline, isRonError, sched } from '@ron/kernel';
+import { sched, type Deadline } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import type { Dht, ProvidersFound } from '../dht/dht.ts';
 import type { ProviderClaim } from '../dht/peers.ts';
@@ -16,6 +16,7 @@ import type { Names } from '../publish/names.ts';
 import type { IndexStore, OwnObject } from '../store/index-store.ts';
 import type { BreakerTable } from './breakers/breaker-table.ts';
 import type { Evidence, ProviderRef } from './evidence.ts';
+import { localRead } from './local-read.ts';
 import type { Lookup } from './lookup.ts';
 import { PARTIAL_MS } from './lookups.ts';
 import { resolveName, type NamedAddress } from './name-step.ts';
@@ -23,9 +24,6 @@ import { rank, type Candidate, type Ranked } from './rank.ts';
 import { receiptOf } from './receipt.ts';
 import { missing, nothingFound } from './refusals.ts';
 import type { Resolution } from './resolution.ts';
-
-/** With a DHT, a database that does not answer within this share of the budget is passed over. */
-const DB_SHARE = 0.4;
 
 export interface ResolverInit {
   readonly store: Pick<IndexStore, 'name' | 'object'>;
@@ -38,12 +36,6 @@ export interface ResolverInit {
   readonly self: { readonly id: string; readonly url: string | undefined };
   /** `cache.ttl_s` in ms. */
   readonly ttl_ms: () => number;
-}
-
-interface Local {
-  readonly object: OwnObject | undefined;
-  /** False if the database did not answer. */
-  readonly complete: boolean;
 }
 
 interface Found {
@@ -95,7 +87,9 @@ export class Resolver {
   ): Promise<Found> {
     // Before the read: an announcement that is committed later outdates this lookup.
     lookup.stamp.add(address);
-    const { object, complete } = await this.#local(address, dht !== undefined, deadline);
+    const { store } = this.#init;
+    const local = await localRead(lookup, deadline, dht !== undefined, () => store.object(address));
+    const { value: object, complete } = local;
     const own = this.#own(address, object);
     if (own !== undefined && own.proof !== 'failed') lookup.onFound(own as Ranked);
     const candidates = own === undefined ? [] : [own];
@@ -107,18 +101,6 @@ export class Resolver {
       if (candidate !== undefined && candidate.id !== own?.id) candidates.push(candidate);
     }
     return { candidates, object, network: found, complete: complete && found.complete };
-  }
-
-  async #local(address: Address, hasDht: boolean, deadline: Deadline): Promise<Local> {
-    const { store } = this.#init;
-    if (!hasDht) return { object: await deadline.within(store.object(address)), complete: true };
-    using step = deadline.child('db', deadline.budget_ms * DB_SHARE);
-    try {
-      return { object: await step.within(store.object(address)), complete: true };
-    } catch (error) {
-      if (deadline.remaining_ms === 0 || isRonError(error, 'internal')) throw error;
-      return { object: undefined, complete: false };
-    }
   }
 
   #network(
