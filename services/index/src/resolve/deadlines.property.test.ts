@@ -1,4 +1,4 @@
-/** The deadline holds whatever stalls: the database, the DHT, the verification of records, the queue. */
+/** The deadline holds even if the database, the DHT, the verification of records or the queue stalls. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -37,7 +37,7 @@ const after = (delay_ms: number): Promise<void> => {
   return parked.promise;
 };
 
-test('[index I-4] every caller is answered within its deadline, whatever stalls', async () => {
+test('[index I-4] every caller is answered within its deadline, even if any step stalls', async () => {
   await fc.assert(
     fc.asyncProperty(scenario, async (given) => {
       const clock = new VirtualSched();

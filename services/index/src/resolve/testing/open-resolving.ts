@@ -28,7 +28,18 @@ export function nameOf(fields: Partial<NameRecord> & Pick<NameRecord, 'label'>, 
   const bytes = encodeNameRecord(record);
   const hash = createHash('sha256').update(bytes).digest();
   const { key, label, seq, not_after } = record;
-  return { key, label, seq, not_after, record: bytes, signature: new Uint8Array(64), hash, rival: undefined, isOwn };
+  return {
+    key,
+    label,
+    seq,
+    not_after,
+    record: bytes,
+    signature: new Uint8Array(64),
+    hash,
+    rival: undefined,
+    dropped: 0,
+    isOwn,
+  };
 }
 
 /** The tables that lookups read. `gate` delays or fails the answer of each read. */

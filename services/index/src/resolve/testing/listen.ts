@@ -1,0 +1,58 @@
+/** The routes of lookups on a real listener, for tests. */
+import { createIngress, route, type IngressConfig } from '@ron/ingress';
+import { Metrics } from '@ron/telemetry';
+import { providers, PROVIDERS } from '../../routes/providers.ts';
+import { resolve, RESOLVE } from '../../routes/resolve.ts';
+import { routing, ROUTING } from '../../routes/routing.ts';
+import { openResolving, type OpenedInit } from './open-resolving.ts';
+
+const ROW = {
+  method: 'GET',
+  scope: null,
+  lane: 'inline',
+  body: 'none',
+  summary: 'For a test.',
+  deadline_ms: 1200,
+} as const;
+
+export async function listen(
+  init: OpenedInit & { readonly config?: Partial<IngressConfig>; readonly isFast?: boolean } = {},
+) {
+  const { config = {}, isFast = true, ...rest } = init;
+  const opened = openResolving(rest);
+  const { resolving } = opened;
+  const hits = { deadline: 0 };
+  const routeInit = { resolving, onDeadlineHit: () => void (hits.deadline += 1) };
+  const ingress = await createIngress({
+    service: 'index',
+    version: '0',
+    metrics: new Metrics('index'),
+    config,
+    routes: [
+      route({ ...ROW, path: '/resolve/*', schema: RESOLVE, handler: (context) => resolve(routeInit, context) }),
+      route({
+        ...ROW,
+        path: '/providers/:address',
+        schema: PROVIDERS,
+        handler: (context) => providers(routeInit, context),
+      }),
+      route({
+        ...ROW,
+        path: '/routing/v1/providers/:cid',
+        schema: ROUTING,
+        handler: (context) => routing(routeInit, context),
+      }),
+    ],
+    ...(isFast && { fast: resolving.fast }),
+  });
+  const url = await ingress.listen();
+  return {
+    ...opened,
+    url,
+    hits,
+    async [Symbol.asyncDispose](): Promise<void> {
+      await ingress[Symbol.asyncDispose]();
+      await opened[Symbol.asyncDispose]();
+    },
+  };
+}
