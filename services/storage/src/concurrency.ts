@@ -42,8 +42,17 @@ export const concurrency = declareConcurrency({
       overflow: 'planned again; the loss of last copies is never shed for lesser work',
       metric: 'repair_skipped_total{reason="full"}',
     },
+    announce: {
+      kind: 'own',
+      capacity: 4096,
+      from: 'engine',
+      to: 'announcer',
+      policy: 'each address once, the oldest first',
+      overflow: 'a walk over all objects announces it',
+      metric: 'queue_dropped_total{queue}',
+    },
     events: eventChannel('engine'),
-    shutdown: shutdownChannel('repair_planner, striper, scrub, upload_expiry, compact_timer, config_watch'),
+    shutdown: shutdownChannel('repair_planner, striper, scrub, upload_expiry, compact_timer, announcer, config_watch'),
     config: configChannel('repair_planner, striper, key_refresh, compact_timer'),
   },
   tasks: {
@@ -84,6 +93,11 @@ export const concurrency = declareConcurrency({
     },
     upload_expiry: { count: 1, criticality: 'important', does: 'expires unfinished uploads' },
     compact_timer: { count: 1, criticality: 'important', does: 'starts a compaction every storage.compact_interval' },
+    announcer: {
+      count: 1,
+      criticality: 'important',
+      does: 'announces new and removed objects to index, and all objects in a walk',
+    },
     ...EVENT_TASK,
     ...REVOCATION_TASK,
     ...SHELL_TASKS,
@@ -102,8 +116,11 @@ export const concurrency = declareConcurrency({
       config_key: 'storage.put_deadline',
       covers: 'a write from its last byte to its answer, and each disk step before',
     },
+    announce: { ms: 1000, covers: 'an announcement to index, with its retries' },
+    announce_read: { ms: 2000, covers: 'reading the sizes and types of the objects of an announcement' },
     ...SHELL_DEADLINES,
   },
+  retries: { announce: { policy: 'rpc', idempotent_because: 'an announcement states the objects, not a change' } },
   actors: { engine: 'object store and volumes' },
   requests: {
     'GET /o/:addr': {

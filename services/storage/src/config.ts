@@ -142,6 +142,14 @@ const KEYS = {
     max: '24d',
     doc: 'The period in which every byte is read and verified, with a jitter of a tenth.',
   }),
+  'storage.index_url': key.optional(
+    key.text({
+      doc: 'The socket of the index of this node, `unix:PATH`. Storage announces its objects there, unless `auth.reads` is set: other nodes could not read them. Default: none.',
+    }),
+  ),
+  'storage.index_capability_file': key.optional(
+    key.text({ doc: 'File, mode 0600, with the capability to announce objects. Required with storage.index_url.' }),
+  ),
   'uploads.expiry': key.duration({
     default: '24h',
     min: '1s',
@@ -170,11 +178,20 @@ export const schema = defineConfig(KEYS, (config, report) => {
   const dirs = data_dirs.flatMap((item) => parseDataDir(item)?.dir ?? []);
   if (dirs.length < data_dirs.length) report('data_dirs', 'DIR[@domain=NAME][@weight=NUMBER][@draining] for each');
   if (!areApart(dirs)) report('data_dirs', 'distinct directories, none inside another');
+  checkIndexKeys(config, report);
   checkDurability(config, report);
 });
 
 type Check = NonNullable<Parameters<typeof defineConfig<typeof KEYS>>[1]>;
 type Given = Parameters<Check>;
+
+function checkIndexKeys({ storage }: Given[0], report: Given[1]): void {
+  const { index_url, index_capability_file } = storage;
+  if (index_url === undefined) return;
+  if (!index_url.startsWith('unix:/')) report('storage.index_url', 'unix:PATH, the socket of index');
+  if (index_capability_file === undefined)
+    report('storage.index_capability_file', 'a file with a capability, because storage.index_url is set');
+}
 
 function checkDurability({ durability, data_dirs, amnesia }: Given[0], report: Given[1]): void {
   // Draining directories hold nothing in the end.

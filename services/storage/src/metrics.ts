@@ -1,5 +1,6 @@
 /** The metrics of storage, besides those of the listener and the runtime. */
 import type { Metrics } from '@ron/telemetry';
+import type { Announcer } from './announce/announcer.ts';
 import type { Engine, EngineEvent } from './volumes/engine.ts';
 import type { HotObjects } from './objects/hot-objects.ts';
 import type { Maintenance } from './maintenance/maintenance.ts';
@@ -44,6 +45,19 @@ export function measureEngine(metrics: Metrics, { store, volumes, uploads }: Eng
   metrics.gaugeFrom('storage_volume_ok', '1 if the volume accepts writes, else 0.', ['volume'], () =>
     volumes.views.map(({ name, condition }) => ({ labels: { volume: name }, value: condition === 'ok' ? 1 : 0 })),
   );
+}
+
+/** Zero without an index. */
+export function measureAnnouncer(metrics: Metrics, announcer: Announcer | undefined): void {
+  const total = (name: string, help: string, read: (of: Announcer) => number): void =>
+    metrics.counterFrom(name, help, [], () => [{ labels: {}, value: announcer === undefined ? 0 : read(announcer) }]);
+  total('announced_objects_total', 'Objects that were announced to index.', (of) => of.announced_total);
+  total('withdrawn_objects_total', 'Removed objects that were withdrawn from index.', (of) => of.withdrawn_total);
+  total('announce_failures_total', 'Announcements that index did not accept.', (of) => of.failed_total);
+  total('announce_walks_total', 'Complete walks that announced all objects.', (of) => of.walks_total);
+  metrics.gaugeFrom('announce_walking', '1 while a walk announces all objects, else 0.', [], () => [
+    { labels: {}, value: announcer?.isWalking === true ? 1 : 0 },
+  ]);
 }
 
 export interface RepairMeters {

@@ -1,9 +1,12 @@
 /** Opens the parts of storage, in the order in which they depend on each other. */
 import { RepairQueue } from '@ron/durability';
-import type { TaskKind } from '@ron/proto';
+import type { Address, TaskKind } from '@ron/proto';
 import { AdminTasks } from '@ron/service';
+import type { Announcer } from './announce/announcer.ts';
+import { ChangedObjects } from './announce/changed-objects.ts';
+import { openAnnouncer } from './announce/open-announcer.ts';
 import { eventPublisher } from './events.ts';
-import { measureEngine, measureMaintenance, repairMeters } from './metrics.ts';
+import { measureAnnouncer, measureEngine, measureMaintenance, repairMeters } from './metrics.ts';
 import { Foreground, newIoCounters } from './objects/foreground.ts';
 import { HotObjects } from './objects/hot-objects.ts';
 import type { StorageContext } from './service.ts';
@@ -14,10 +17,16 @@ import { journalScrubOf, openEngine, type Engine } from './volumes/engine.ts';
 export async function openParts(context: StorageContext) {
   const { config, current, runtime, log, metrics, fs, signal, events, isStopping, resources, openAuth } = context;
   const hot = new HotObjects(config.storage.fast_path ? config.storage.cache_bytes : 0);
-  const publish = eventPublisher({ metrics, events, hot, store: () => engine.store });
-  const engine: Engine = resources.use(await openEngine({ config, publish, signal, fs }));
+  const changed = runtime.own('announce', (capacity) => new ChangedObjects(capacity));
+  const onChanged = (address: Address): void => changed.note(address);
+  const onVolumes = (): void => announcer?.requestWalk();
+  let announcer: Announcer | undefined;
+  const publish = eventPublisher({ metrics, events, hot, store: () => engine.store, onChanged, onVolumes });
+  const engine: Engine = resources.use(await openEngine({ config, publish, onStored: onChanged, signal, fs }));
+  announcer = await openAnnouncer(context, engine, changed);
   await openAuth({ dir: engine.dir });
   measureEngine(metrics, engine, hot);
+  measureAnnouncer(metrics, announcer);
   const foreground = new Foreground(runtime.cell('io_counters', newIoCounters()));
   const meters = repairMeters(metrics);
   const queue = runtime.own('repair', (capacity) => new RepairQueue({ capacity, onSkipped: meters.onSkipped }));
@@ -34,5 +43,5 @@ export async function openParts(context: StorageContext) {
   });
   measureMaintenance(metrics, maintenance);
   const admin = new AdminTasks<TaskKind>((kind, run) => runtime.run(TASK_KINDS[kind], ({ stopping }) => run(stopping)));
-  return { engine, hot, maintenance, foreground, admin, compaction: compactionOf(engine) };
+  return { engine, announcer, hot, maintenance, foreground, admin, compaction: compactionOf(engine) };
 }

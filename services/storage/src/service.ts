@@ -7,6 +7,7 @@
  *        |                                             |   |               |                                     |
  *        |                                             |   |   striper, scrub, K repair workers <-- repair(256) --'
  *        |                                             |   `-- compaction, on request or by compact_timer
+ *        |                                             |--> announce(4096) --> announcer --> index, over its Unix socket
  *        `-- bytes in RAM or in the page cache         `--> events(1024) --> event log
  *            are answered here
  */
@@ -32,7 +33,7 @@ export const storage = defineService({
   eventLevel,
   async open(context: StorageContext) {
     const { config, current, runtime, log, isStopping } = context;
-    const { engine, hot, maintenance, foreground, admin, compaction } = await openParts(context);
+    const { engine, announcer, hot, maintenance, foreground, admin, compaction } = await openParts(context);
     const { volumes } = engine;
     const workGet = runtime.workQueue('work_get');
     const workPut = runtime.workQueue('work_put');
@@ -56,7 +57,7 @@ export const storage = defineService({
         lookup: (target) => hot.lookup(target),
         openNow: (target) => hot.openNow(target, engine.store),
       },
-      gates: gatesOf(volumes, maintenance, [workGet, workPut]),
+      gates: gatesOf({ volumes, maintenance, announcer, queues: [workGet, workPut] }),
       tasks: {
         get_pool: (task) => workGet.serve(task),
         put_pool: (task) => workPut.serve(task),
@@ -67,6 +68,7 @@ export const storage = defineService({
         scrub: (task) => maintenance.runScrub(task),
         striper: (task) => maintenance.runStriper(task),
         upload_expiry: ({ stopping }) => uploadExpiry(engine.uploads, { isStopping, log }, stopping),
+        announcer: async ({ stopping }) => await announcer?.run(stopping),
         compact_timer: ({ stopping }) =>
           compactTimer(
             { current, volumes, isStopping, log, start: () => admin.start('compact', compaction) },

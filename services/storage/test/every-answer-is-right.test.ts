@@ -22,7 +22,17 @@ import { AMNESIA, FAST_PATH_OFF, type TestService } from './support.ts';
 import { KIB } from '@ron/testkit';
 
 /** Tasks that run only on request, and deadlines that the listener applies itself. */
-const UNBUILT = ['task compaction', 'task repair_run', 'task scrub_run', 'deadline read', 'deadline write'];
+const UNBUILT = [
+  'task compaction',
+  'task repair_run',
+  'task scrub_run',
+  // The service has no index here.
+  'deadline announce',
+  'deadline announce_read',
+  'deadline read',
+  'deadline write',
+  'retry announce',
+];
 const etagOf = (bytes: Uint8Array): string => `"${addressOf(bytes)}"`;
 
 interface Case {

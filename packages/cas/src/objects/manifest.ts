@@ -101,6 +101,9 @@ export function parseManifest(bytes: Uint8Array, address_hash: Uint8Array): Mani
   return { ...sizes, pages: decodeEntries(entries) };
 }
 
+/** The size that a manifest states. */
+export const manifestSize = (bytes: Uint8Array): number => sizesIn(bytes).size;
+
 function sizesIn(bytes: Uint8Array): Pick<Manifest, 'size' | 'chunk_bytes'> {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   if (buffer.length <= HEADER_BYTES || (buffer.length - HEADER_BYTES) % ENTRY_BYTES !== 0) {

@@ -12,9 +12,9 @@ import { addressBytes, formatAddress, type Address } from '@ron/proto';
 import { notComplete } from '../compaction/completeness.ts';
 import { chunkKey, Leases } from './leases.ts';
 import { EntryTree, ENTRY_BYTES, ManifestError } from './entry-tree.ts';
-import { readManifest } from './manifest.ts';
+import { manifestSize, readManifest } from './manifest.ts';
 import { ObjectWriter, type WriterState } from './object-writer.ts';
-import { putSmall, type FinishInit, type Written } from './put-object.ts';
+import { putSmall, type FinishInit, type ObjectPlace, type Written } from './put-object.ts';
 import { RecordType } from '../volume/record-types.ts';
 import { StoredObject, type Contents, type PageRef } from './stored-object.ts';
 import type { StoredRecord, Volume } from '../volume/volume.ts';
@@ -31,10 +31,19 @@ export interface ObjectStoreInit {
   object_bytes_max?: number;
   /** How long an object that is not pinned is kept after its last put. Default: without limit. */
   lease_ms?: number | undefined;
+  /** Called for each object whose record was written: new, renewed or retyped. Must not throw. */
+  onStored?: (address: Address) => void;
   /** Called for each removed object so that outer caches can evict it. */
   onRemoved?: (address: Address) => void;
   /** Called for each object whose media type changed so that outer caches can evict it. */
   onRetyped?: (address: Address) => void;
+}
+
+/** The description of an object without its bytes. */
+export interface ObjectDescription {
+  readonly address: Address;
+  readonly size: number;
+  readonly media_type: string;
 }
 
 /** An object that is one record. */
@@ -63,6 +72,7 @@ export class ObjectStore {
   readonly object_bytes_max: number;
   readonly lease_ms: number | undefined;
   readonly #batch_bytes: number | undefined;
+  readonly #onStored: ((id: Uint8Array) => void) | undefined;
   readonly #onRemoved: ((address: Address) => void) | undefined;
   readonly #onRetyped: ((address: Address) => void) | undefined;
   /** Reads of object records in progress. A read is repeated if the media type changes meanwhile. */
@@ -81,6 +91,8 @@ export class ObjectStore {
     this.lease_ms = init.lease_ms;
     this.#batch_bytes = init.batch_bytes;
     this.#chunks = chunkPool(this.chunk_bytes);
+    const { onStored } = init;
+    this.#onStored = onStored && ((id) => onStored(formatAddress(id)));
     this.#onRemoved = init.onRemoved;
     this.#onRetyped = init.onRetyped;
     const cache_bytes = init.cache_bytes ?? 64 * KIB * KIB;
@@ -104,19 +116,16 @@ export class ObjectStore {
 
   /** A writer for one object, or for the rest of one. */
   writer(from?: WriterState): ObjectWriter {
-    const { volume, leases, object_bytes_max: bytes_max } = this;
+    const { object_bytes_max: bytes_max } = this;
     const chunk_bytes = from?.chunk_bytes ?? this.chunk_bytes;
     // An upload that was begun with another chunk size keeps it.
     const chunks = chunk_bytes === this.chunk_bytes ? this.#chunks : chunkPool(chunk_bytes);
-    const place = { volume, leases, isStale: this.#isStale, onRetyped: this.#retyped };
-    return new ObjectWriter({ ...place, chunk_bytes, chunks, bytes_max, batch_bytes: this.#batch_bytes, from });
+    return new ObjectWriter({ ...this.#place, chunk_bytes, chunks, bytes_max, batch_bytes: this.#batch_bytes, from });
   }
 
   /** Stores an object that is complete in memory. */
   async put(bytes: Uint8Array, init: FinishInit, signal: AbortSignal): Promise<Written> {
-    const { volume, leases, chunk_bytes } = this;
-    if (bytes.length <= chunk_bytes)
-      return await putSmall({ volume, leases, isStale: this.#isStale, onRetyped: this.#retyped }, bytes, init, signal);
+    if (bytes.length <= this.chunk_bytes) return await putSmall(this.#place, bytes, init, signal);
     const writer = this.writer();
     try {
       await writer.write(bytes, signal);
@@ -124,6 +133,11 @@ export class ObjectStore {
     } finally {
       writer.abort();
     }
+  }
+
+  get #place(): ObjectPlace {
+    const { volume, leases } = this;
+    return { volume, leases, isStale: this.#isStale, onStored: this.#onStored, onRetyped: this.#retyped };
   }
 
   has(address: Address): boolean {
@@ -187,6 +201,16 @@ export class ObjectStore {
     for (const reading of this.#opening.get(address) ?? []) reading.isOutdated = true;
     this.#onRetyped?.(address);
   };
+
+  /** The size and media type of an object; undefined when it is not found. Caches nothing: for walks over all objects. */
+  async describe(address: Address, signal: AbortSignal): Promise<ObjectDescription | undefined> {
+    const known = this.#objects.get(address);
+    if (known !== undefined) return { address, size: known.size, media_type: known.media_type };
+    const record = await this.volume.get('object', addressBytes(address), signal);
+    if (record === undefined) return undefined;
+    const size = record.type === RecordType.object ? record.payload.length : sizeOf(record);
+    return { address, size, media_type: mediaTypeOf(record) };
+  }
 
   /**
    * A small object, verified, if it can be read without waiting for a disk; undefined does not mean absent. `whole` is valid
@@ -383,6 +407,14 @@ const pageKey = ({ id, expected }: PageRef): string => chunkKey(id) + chunkKey(e
 function rethrowDamaged(error: unknown): never {
   if (!(error instanceof ManifestError)) throw error;
   throw new RonError('integrity', 'the manifest of the object is damaged', { cause: error });
+}
+
+function sizeOf({ payload }: StoredRecord): number {
+  try {
+    return manifestSize(payload);
+  } catch (error) {
+    rethrowDamaged(error);
+  }
 }
 
 const mediaTypeOf = ({ meta }: StoredRecord): string => utf8.decode(meta);

@@ -43,6 +43,8 @@ export interface ObjectPlace {
   leases: Leases;
   /** Whether the lease of an object with this put time must be renewed. Default: never. */
   isStale?: ((put_s: number) => boolean) | undefined;
+  /** Called when the record of an object was written: it is new, renewed or retyped. Must not throw. */
+  onStored?: ((id: Uint8Array) => void) | undefined;
   /** Called when the media type of a stored object has changed, so that caches can evict it. */
   onRetyped?: ((id: Uint8Array) => void) | undefined;
 }
@@ -62,7 +64,7 @@ export async function putSmall(
 
 /** Returns whether the object was stored before. The lease keeps it from expiring between the check and the answer. */
 export async function putObject(
-  { volume, leases, isStale, onRetyped }: ObjectPlace,
+  { volume, leases, isStale, onStored, onRetyped }: ObjectPlace,
   record: Omit<NewRecord, 'meta' | 'replaces'>,
   { media_type, durability }: FinishInit,
   signal: AbortSignal,
@@ -83,6 +85,7 @@ export async function putObject(
     if (isHere && !isRenewed && !isRetyped) return true;
     await volume.put([{ ...record, meta, ...(isRetyped && { replaces: true }) }], signal, durability);
     if (isRetyped) onRetyped?.(record.id);
+    onStored?.(record.id);
     return isHere;
   } finally {
     leases.release(key);

@@ -48,7 +48,10 @@ export interface Engine extends AsyncDisposable {
 /** Bytes that a compaction may read or write at once. */
 const COMPACT_BURST_BYTES = 4 * 1024 * 1024;
 
-export type EngineInit = VolumesInit;
+export interface EngineInit extends VolumesInit {
+  /** Called for each object whose record was written. Must not throw. */
+  readonly onStored: (address: Address) => void;
+}
 
 export async function openEngine(init: EngineInit): Promise<Engine> {
   const { config, publish } = init;
@@ -61,6 +64,7 @@ export async function openEngine(init: EngineInit): Promise<Engine> {
     cache_bytes: storage.cache_bytes,
     object_bytes_max: storage.object_bytes_max,
     lease_ms: storage.lease,
+    onStored: init.onStored,
     onRemoved: (address) => publish({ kind: 'removed', address }),
     onRetyped: (address) => publish({ kind: 'retyped', address }),
   });

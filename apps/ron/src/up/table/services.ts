@@ -29,6 +29,14 @@ const RECORDS: Call = {
   config: { url: 'auth.kms_url', capability_file: 'passport.log_capability_file' },
 };
 
+/** Announces objects. Storage works without index. */
+const ANNOUNCES: Call = {
+  to: 'index',
+  scopes: ['index:announce'],
+  config: { url: 'storage.index_url', capability_file: 'storage.index_capability_file' },
+  isBackground: true,
+};
+
 /** The calls of every service that checks capabilities and neither derives keys nor issues. */
 const authCalls = (name: Service): readonly Call[] => [derivesKeys(audiencePrefix(name)), POLLS_REVOCATIONS];
 
@@ -104,7 +112,7 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service(
     'storage',
     import.meta.resolve('@ron/storage'),
-    { calls: authCalls('storage'), sealed_files: [CACHE] },
+    { calls: [...authCalls('storage'), ANNOUNCES], sealed_files: [CACHE] },
     storageDefaults,
   ),
   service(
