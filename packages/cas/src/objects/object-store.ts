@@ -413,7 +413,7 @@ function sizeOf({ payload }: StoredRecord): number {
   try {
     return manifestSize(payload);
   } catch (error) {
-    rethrowDamaged(error);
+    return rethrowDamaged(error);
   }
 }
 
