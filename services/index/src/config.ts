@@ -104,14 +104,14 @@ const QUOTA_KEYS = {
     default: 10_000_000,
     min: 1,
     max: 1_000_000_000,
-    doc: 'Provider records in all: own objects and records of other peers.',
+    doc: 'Own objects, and as many records of other peers.',
     reloadable: true,
   }),
   'quotas.providers_per_subject': key.integer({
-    default: 10_000_000,
+    default: 1_000_000,
     min: 1,
     max: 1_000_000_000,
-    doc: 'Provider records of one announcing subject or peer.',
+    doc: 'Records of one peer.',
     reloadable: true,
   }),
   'quotas.names_per_key': key.integer({

@@ -250,7 +250,7 @@ for (const kind of ['file', 'memory'] as const) {
         assert.deepEqual(await left(), [8], 'objects of another subject stay');
       }));
 
-    test('an announcement beyond a quota changes nothing', () =>
+    test('an announcement beyond the quota changes nothing, and peers do not use it up', () =>
       withStore(async (store) => {
         const many = (from: number, count: number) =>
           Array.from({ length: count }, (_, at) => ({
@@ -258,12 +258,14 @@ for (const kind of ['file', 'memory'] as const) {
             size: 1,
             media_type: 'x/y',
           }));
-        await store.announce('s', many(0, 100), [], NOW_MS);
-        await assert.rejects(store.announce('s', many(99, 2), [], NOW_MS), refusedBy('storage_full', 'quota'));
-        await store.announce('s', many(0, 100), [], NOW_MS + 1);
-        await store.announce('s', many(100, 1), [addressOf('o0')], NOW_MS);
-        await store.announce('t', many(500, 100), [], NOW_MS);
-        assert.equal(await store.countObjects(), 200);
+        await store.dhtPut(providerKeyOf('x', 'p'), Uint8Array.of(1), LATER);
+        await store.announce('s', many(0, 500), [], NOW_MS);
+        await store.announce('t', many(500, 500), [], NOW_MS);
+        await assert.rejects(store.announce('s', many(999, 2), [], NOW_MS), refusedBy('storage_full', 'quota'));
+        assert.equal(await store.object(addressOf('o1000')), undefined);
+        await store.announce('s', many(0, 500), [], NOW_MS + 1);
+        await store.announce('s', many(1000, 1), [addressOf('o0')], NOW_MS);
+        assert.equal(await store.countObjects(), 1000);
       }));
 
     test('entries of the DHT are found by key and prefix until they expire', () =>

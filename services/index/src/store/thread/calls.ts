@@ -63,8 +63,9 @@ export interface Writes {
 export const SYNCED: ReadonlySet<string> = new Set(['announce', 'newEpoch', 'saveSeen', 'resetLog']);
 
 export interface Quotas {
-  /** Own objects and entries of the DHT together. */
+  /** Own objects, and as many entries of the DHT. */
   readonly providers_max: number;
+  /** Entries of the DHT of one peer. */
   readonly providers_per_subject: number;
   /** Names of keys that are neither own nor trusted. */
   readonly names_seen: number;

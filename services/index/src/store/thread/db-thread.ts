@@ -167,7 +167,7 @@ function prepared(db: DatabaseSync, generation: number, isWriter: boolean, moved
 
 function allWrites(db: DatabaseSync): Writes {
   const parties = openParties(db, () => quotas);
-  return { ...nameWrites(db, () => quotas), ...objectWrites(db, parties), ...dhtWrites(db, parties) };
+  return { ...nameWrites(db, () => quotas), ...objectWrites(db, parties, () => quotas), ...dhtWrites(db, parties) };
 }
 
 function lockOf(dir: string): Disposable {

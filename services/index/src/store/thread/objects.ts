@@ -2,14 +2,14 @@
  * Own objects, as storage announces them.
  *
  * Contract: an announcement is idempotent and atomic: refused by a quota, it changes nothing. Withdrawals come first, so an
- * address in both lists stays.
+ * address in both lists stays. At most `quotas.providers_max` objects are kept; entries of peers do not count.
  */
 import type { DatabaseSync } from 'node:sqlite';
 import { addressBytes, formatAddress, type Address, type AnnounceRange } from '@ron/proto';
 import { positionOfAddress } from '../../dht/keys.ts';
 import { RANGE_WITHDRAWN_MAX } from '../index-store.ts';
-import type { Reads, Writes } from './calls.ts';
-import type { Parties } from './parties.ts';
+import type { Quotas, Reads, Writes } from './calls.ts';
+import { quotaError, type Parties } from './parties.ts';
 
 /** Stored as NULL. */
 const COMMON_TYPE = 'application/octet-stream';
@@ -41,7 +41,7 @@ export function objectReads(db: DatabaseSync): Pick<Reads, 'object' | 'objects' 
   };
 }
 
-export function objectWrites(db: DatabaseSync, parties: Parties): Pick<Writes, 'announce'> {
+export function objectWrites(db: DatabaseSync, parties: Parties, quotas: () => Quotas): Pick<Writes, 'announce'> {
   const put = db.prepare(
     `INSERT INTO object (address, position, size, media_type, announced_ms, subject) VALUES (?, ?, ?, ?, ?, ?)
      ON CONFLICT (address) DO UPDATE SET size = excluded.size, media_type = excluded.media_type,
@@ -52,6 +52,16 @@ export function objectWrites(db: DatabaseSync, parties: Parties): Pick<Writes, '
   const others = db.prepare(
     'SELECT address FROM object WHERE address > ? AND address <= ? AND subject = ? ORDER BY address LIMIT ?',
   );
+
+  const count = db.prepare('SELECT objects FROM state WHERE id = 1');
+
+  const requireQuota = (): void => {
+    const { objects } = count.get() as { objects: number };
+    const { providers_max } = quotas();
+    if (objects > providers_max) {
+      throw quotaError(`this node would announce ${objects} objects; quotas.providers_max is ${providers_max}`);
+    }
+  };
 
   const withdrawOthers = (subject: number, range: AnnounceRange, listed: ReadonlySet<string>): Address[] => {
     const after = range.after === null ? FIRST : addressBytes(range.after);
@@ -66,7 +76,6 @@ export function objectWrites(db: DatabaseSync, parties: Parties): Pick<Writes, '
     announce: (subject, entries, withdraw, now_ms, range) => {
       for (const address of withdraw) remove.run(addressBytes(address));
       const id = parties.idOf(subject);
-      const requireQuota = parties.refusal(id);
       const added: Address[] = [];
       for (const { address, size, media_type } of entries) {
         const type = media_type === COMMON_TYPE ? null : media_type;
@@ -76,7 +85,7 @@ export function objectWrites(db: DatabaseSync, parties: Parties): Pick<Writes, '
       }
       const listed = new Set<Address>(entries.map(({ address }) => address));
       const withdrawn = range === undefined ? [] : withdrawOthers(id, range, listed);
-      requireQuota();
+      if (added.length > 0) requireQuota();
       parties.forgetIfUnused(id);
       return { added, withdrawn };
     },

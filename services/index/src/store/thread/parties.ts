@@ -1,8 +1,8 @@
 /**
- * Subjects and peers by number, and their quotas.
+ * Subjects and peers by number, and the quotas of entries of the DHT.
  *
- * Contract: a write that adds rows beyond a quota is refused with `storage_full`, reason `quota`; one that adds none never is,
- * even if a quota was lowered. Triggers keep the counters.
+ * Contract: a write that adds entries beyond a quota is refused with `storage_full`, reason `quota`; one that adds none never
+ * is, even if a quota was lowered. Own objects do not count, so that no peer can displace them. Triggers keep the counters.
  */
 import type { DatabaseSync } from 'node:sqlite';
 import { RonError } from '@ron/kernel/core';
@@ -37,11 +37,11 @@ export function openParties(db: DatabaseSync, quotas: () => Quotas): Parties {
         const { providers_max, providers_per_subject } = quotas();
         if (own > before.own && own > providers_per_subject) {
           throw quotaError(
-            `the subject would have ${own} entries; quotas.providers_per_subject is ${providers_per_subject}`,
+            `the peer would have ${own} entries; quotas.providers_per_subject is ${providers_per_subject}`,
           );
         }
         if (total > before.total && total > providers_max) {
-          throw quotaError(`the index would have ${total} entries; quotas.providers_max is ${providers_max}`);
+          throw quotaError(`the index would have ${total} entries of peers; quotas.providers_max is ${providers_max}`);
         }
       };
     },
@@ -49,4 +49,4 @@ export function openParties(db: DatabaseSync, quotas: () => Quotas): Parties {
   };
 }
 
-const quotaError = (message: string): RonError => new RonError('storage_full', message, { reason: 'quota' });
+export const quotaError = (message: string): RonError => new RonError('storage_full', message, { reason: 'quota' });

@@ -94,12 +94,12 @@ CREATE INDEX entry_expiry ON entry (expires_ms);
 /** Counters of the rows that a quota bounds. */
 export const COUNTERS = `
 CREATE TRIGGER object_added AFTER INSERT ON object BEGIN
-  UPDATE state SET entries = entries + 1, objects = objects + 1 WHERE id = 1;
-  UPDATE party SET entries = entries + 1 WHERE id = NEW.subject;
+  UPDATE state SET objects = objects + 1 WHERE id = 1;
+  UPDATE party SET uses = uses + 1 WHERE id = NEW.subject;
 END;
 CREATE TRIGGER object_removed AFTER DELETE ON object BEGIN
-  UPDATE state SET entries = entries - 1, objects = objects - 1 WHERE id = 1;
-  UPDATE party SET entries = entries - 1 WHERE id = OLD.subject;
+  UPDATE state SET objects = objects - 1 WHERE id = 1;
+  UPDATE party SET uses = uses - 1 WHERE id = OLD.subject;
 END;
 CREATE TRIGGER provider_added AFTER INSERT ON provider BEGIN
   UPDATE state SET entries = entries + 1 WHERE id = 1;
