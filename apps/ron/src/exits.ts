@@ -60,6 +60,7 @@ const EXIT_OF_CODE: Partial<Record<ErrorCode, Exit>> = {
   conflict: 'failed',
   bad_request: 'usage',
   validation: 'usage',
+  unprocessable: 'usage',
 };
 
 const EXIT_OF_SYSTEM_CODE: Readonly<Record<string, Exit>> = {

@@ -9,7 +9,7 @@ import { withClient } from './service-client.ts';
 
 export function withKms<T>(
   values: ConnectionValues,
-  io: Io,
+  io: Pick<Io, 'env'>,
   signal: AbortSignal,
   work: (client: KmsClient, resolved: ResolvedService) => Promise<T>,
 ): Promise<T> {

@@ -21,7 +21,7 @@ export async function withClient<C, T>(
   service: Service,
   open: (init: TransportInit) => C,
   values: ConnectionValues,
-  io: Io,
+  io: Pick<Io, 'env'>,
   signal: AbortSignal,
   work: (client: C, resolved: ResolvedService) => Promise<T>,
 ): Promise<T> {

@@ -14,7 +14,7 @@ export function addressArg(text: string | undefined): Address {
 
 export function withStorage<T>(
   values: ConnectionValues,
-  io: Io,
+  io: Pick<Io, 'env'>,
   signal: AbortSignal,
   work: (client: StorageClient, resolved: ResolvedService) => Promise<T>,
 ): Promise<T> {

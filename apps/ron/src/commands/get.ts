@@ -1,10 +1,11 @@
 /** `ron get`: writes an object to a file or to standard output, after verifying it. */
 import type { ByteRange } from '@ron/client';
-import type { Address } from '@ron/proto';
+import { ADDRESS_PREFIX, type Address } from '@ron/proto';
 import { usage } from '../args.ts';
 import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, type Exit } from '../exits.ts';
 import { humanSize } from '../format.ts';
+import { servicesOf } from '../names/node-services.ts';
 import { PartFile } from '../part-file.ts';
 import { ProgressLine } from '../progress-line.ts';
 import { addressArg, withStorage } from '../storage.ts';
@@ -23,21 +24,23 @@ type GetInvocation = Invocation<typeof options>;
 
 export default command({
   name: 'get',
-  usage: 'get ADDRESS [-o FILE] [--range A-B]',
+  usage: 'get ADDRESS|NAME [-o FILE] [--range A-B]',
   about:
-    'Fetches an object. Every byte is verified against the address before it is written. With -o, the data goes to\n' +
+    'Fetches an object. Every byte is verified against the address before it is written. A name is LABEL, or LABEL@KEY for\n' +
+    'the name of another key; its signed record is verified. With -o, the data goes to\n' +
     'FILE.part, which is renamed to FILE once it is complete. After an interruption, run the same command again: it\n' +
     'verifies FILE.part and fetches the rest.',
   options,
   args: [1, 1],
   examples: {
     'ron get b3:... -o photo.jpg': 'write to a file',
+    'ron get site/home -o index.html': 'fetch the object that a name stands for',
     'ron get b3:... | tar x': 'pipe to another program',
     'ron get b3:... --range 0-99': 'fetch the first 100 bytes',
   },
   async run(invocation): Promise<Exit | void> {
     const { values, args, io } = invocation;
-    const address = addressArg(args[0]);
+    const address = await addressOf(args[0]!, invocation);
     const range = values.range === undefined ? undefined : parseRange(values.range);
     if (values.output === undefined) {
       if (io.json) throw usage({ name: 'get' }, '--json requires -o FILE, because standard output holds the object');
@@ -46,6 +49,13 @@ export default command({
     return await toFile(invocation, values.output, address, range);
   },
 });
+
+/** A name is resolved by the node of the directory, and its record verified here. */
+async function addressOf(text: string, invocation: GetInvocation): Promise<Address> {
+  if (text.startsWith(ADDRESS_PREFIX)) return addressArg(text);
+  const { addressOfName } = await import('../names/address-of-name.ts');
+  return await addressOfName(text, servicesOf(invocation, 'storage'), invocation.io);
+}
 
 function parseRange(text: string): ByteRange {
   const match = /^(\d{1,15})-(\d{1,15})?$/.exec(text);
