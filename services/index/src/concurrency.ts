@@ -126,7 +126,7 @@ export const concurrency = declareConcurrency({
   locks: {
     cache_meta: { rank: 2, guards: 'expiry, pins and detached lookups of cached keys' },
     breaker_table: { rank: 3, guards: 'the breakers of peers and providers' },
-    metrics_scratch: { rank: 4, guards: 'latencies until a scrape reads them' },
+    metrics_scratch: { rank: 4, guards: 'totals of lookups until a scrape reads them' },
   },
   deadlines: {
     resolve: {

@@ -132,7 +132,7 @@ const QUOTA_KEYS = {
     default: 600,
     min: 1,
     max: 1_000_000,
-    doc: 'Records that one key may publish per minute.',
+    doc: 'Changes of names, trust and pins, and admin calls, that one subject may make per minute.',
     reloadable: true,
   }),
 };

@@ -1,6 +1,6 @@
 /** The metrics of index, besides those of the listener and the runtime. */
 import type { Counter, Histogram, Metrics, Sample } from '@ron/telemetry';
-import type { BreakerState } from '@ron/kernel';
+import type { BreakerState, Cell } from '@ron/kernel';
 
 const LATENCY_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.8, 1.2, 2.5];
 const LOOKUP_MS = [5, 10, 25, 50, 100, 150, 250, 400, 600, 800, 1000, 1200, 2500];
@@ -34,7 +34,14 @@ export function indexMeters(metrics: Metrics): IndexMeters {
   };
 }
 
+/** Ended lookups by the source of their answer, below the lock `metrics_scratch`. */
+export type LookupTotals = Record<LookupResult, number>;
+export type LookupResult = 'db' | 'dht' | 'none' | 'failed';
+
+export const newLookupTotals = (): LookupTotals => ({ db: 0, dht: 0, none: 0, failed: 0 });
+
 export interface MeasuredParts {
+  readonly lookups: Cell<LookupTotals>;
   readonly cache: {
     readonly size: number;
     totals(): { readonly hits: number; readonly misses: number; readonly evictions: number };
@@ -50,7 +57,13 @@ export interface MeasuredParts {
 }
 
 /** Values that are read from their owner at a scrape. */
-export function measureParts(metrics: Metrics, { cache, breakers, dht }: MeasuredParts): void {
+export function measureParts(metrics: Metrics, { cache, breakers, dht, lookups }: MeasuredParts): void {
+  metrics.counterFrom('index_lookups_total', 'Lookups, by the source of the answer.', ['result'], () =>
+    Object.entries(lookups.withSync((totals) => ({ ...totals }))).map(([result, value]) => ({
+      labels: { result },
+      value,
+    })),
+  );
   metrics.gaugeFrom('index_cache_entries', 'Cached answers, pinned ones included.', [], () => [one(cache.size)]);
   metrics.counterFrom('index_cache_requests_total', 'Reads of the cache, by result.', ['result'], () => {
     const { hits, misses } = cache.totals();

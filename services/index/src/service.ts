@@ -11,7 +11,9 @@ import { defineService, startService, type OpenContext, type StartInit } from '@
 import { concurrency } from './concurrency.ts';
 import { schema, type IndexConfig } from './config.ts';
 import { eventLevel, type IndexEvent } from './events.ts';
+import { runJanitor } from './janitor.ts';
 import { openParts } from './parts.ts';
+import { gatesOf } from './readiness.ts';
 import { routes } from './routes.ts';
 
 /** Parts that a program may replace. */
@@ -25,12 +27,36 @@ export const index = defineService({
   names: { config: 'cfg_watch', config_watch: 'config_reloader' },
   eventLevel,
   async open(context: IndexContext) {
-    const { work } = await openParts(context);
+    const { config, current, events, log, configProblem } = context;
+    const parts = await openParts(context);
+    const { store, names, network, work, resolving, breakers, meters, tasks } = parts;
+    const { cache, invalidator } = resolving;
+    const onProblem = (err: unknown): void => log.warn({ err }, 'failed to purge expired rows');
     return {
-      routes: routes(),
-      lanes: { '/resolve': work, '/providers': work },
-      tasks: { resolver: (task) => work.serve(task) },
-      parts: {},
+      routes: routes({
+        resolving,
+        onDeadlineHit: () => meters.resolve_deadline_hit.inc(),
+        store,
+        names,
+        tasks,
+        invalidate: (targets) => invalidator.invalidate(targets),
+        cache: {
+          setPinned: (target, isPinned) => (isPinned ? cache.pin(target) : cache.unpin(target)),
+          invalidate: (targets) => invalidator.invalidate(targets),
+          clear: () => invalidator.clear(),
+        },
+      }),
+      fast: resolving.fast,
+      gates: gatesOf({ store, names, dht: network, work, events, configProblem }),
+      tasks: {
+        resolver: (task) => work.serve(task),
+        publisher: ({ stopping }) => names.run(stopping),
+        cache_janitor: ({ stopping }) => runJanitor({ current, cache, store, onProblem }, stopping),
+        breaker_janitor: ({ stopping }) => breakers.run(stopping),
+        dht: ({ stopping }) => network.run(stopping),
+        warmup: ({ stopping }) => resolving.warmUp(config.cache.warmup_keys, stopping),
+      },
+      parts: { store, names, resolving, network, node_key: parts.key },
     };
   },
 });
