@@ -12,7 +12,6 @@ export interface IndexMeters {
   readonly dht_lookup_ms: Histogram<never>;
   readonly hedges: Counter<'result'>;
   readonly forks: Counter<never>;
-  readonly probes: Counter<'result'>;
 }
 
 export function indexMeters(metrics: Metrics): IndexMeters {
@@ -28,9 +27,6 @@ export function indexMeters(metrics: Metrics): IndexMeters {
       result: ['started', 'won', 'refused'],
     }),
     forks: metrics.counter('index_name_forks_total', 'Names whose records contradict each other, when first found.'),
-    probes: metrics.counter('index_probes_total', 'Probes of providers, by result.', {
-      result: ['proven', 'failed', 'unreachable'],
-    }),
   };
 }
 
@@ -54,10 +50,22 @@ export interface MeasuredParts {
     }>;
   };
   readonly dht: { readonly known: number };
+  readonly probes: {
+    readonly totals: {
+      readonly proven: number;
+      readonly unreachable: number;
+      readonly skipped: number;
+      readonly failed: Readonly<Record<string, number>>;
+    };
+  };
 }
 
 /** Values that are read from their owner at a scrape. */
-export function measureParts(metrics: Metrics, { cache, breakers, dht, lookups }: MeasuredParts): void {
+export function measureParts(metrics: Metrics, { cache, breakers, dht, lookups, probes }: MeasuredParts): void {
+  metrics.counterFrom('index_probes_total', 'Probes of providers, by result or kind of failure.', ['result'], () => {
+    const { failed, ...others } = probes.totals;
+    return Object.entries({ ...others, ...failed }).map(([result, value]) => ({ labels: { result }, value }));
+  });
   metrics.counterFrom('index_lookups_total', 'Lookups, by the source of the answer.', ['result'], () =>
     Object.entries(lookups.withSync((totals) => ({ ...totals }))).map(([result, value]) => ({
       labels: { result },

@@ -1,14 +1,15 @@
 /** Opens the parts of index, in the order in which they depend on each other. They are closed in reverse. */
 import { join } from 'node:path';
 import { isRonError, NEVER, type Cell, type RonError } from '@ron/kernel';
+import type { Address } from '@ron/proto';
 import { AdminTasks } from '@ron/service';
 import { indexMeters, measureParts, newLookupTotals, type IndexMeters, type LookupTotals } from './metrics.ts';
 import { openNetwork, type Network } from './network.ts';
 import { openNodeKey } from './node-key.ts';
 import { openNames, type NameService } from './publish/name-service.ts';
+import { Prober } from './probe/prober.ts';
 import { BreakerTable, newBreakerEntries } from './resolve/breakers/breaker-table.ts';
 import { newCacheMeta } from './resolve/cache/answer-cache.ts';
-import { NO_EVIDENCE } from './resolve/evidence.ts';
 import type { Lookup } from './resolve/lookup.ts';
 import type { Resolution } from './resolve/resolution.ts';
 import { Resolving } from './resolve/resolving.ts';
@@ -60,6 +61,7 @@ export async function openParts(context: IndexContext) {
   );
   const work = runtime.workQueue('work');
   const lookups = runtime.cell('metrics_scratch', newLookupTotals());
+  const prober = openProber(context, breakers, (address) => resolving.invalidator.invalidate([address]));
   const resolving: Resolving = resources.use(
     new Resolving({
       work,
@@ -70,7 +72,7 @@ export async function openParts(context: IndexContext) {
       store,
       names,
       dht: () => dht,
-      evidence: NO_EVIDENCE,
+      evidence: prober,
       self: { id: key.peer_id, url: config.index.storage_url },
       settings: () => {
         const { dht: budgets, cache, index } = current.value;
@@ -82,9 +84,9 @@ export async function openParts(context: IndexContext) {
   runtime.own('resolve_waiters', () => resolving.resolve_waiters);
   runtime.own('providers_waiters', () => resolving.providers_waiters);
   for (const target of names.pins) resolving.cache.pin(target);
-  measureParts(metrics, { cache: resolving.cache, breakers, dht: network, lookups });
+  measureParts(metrics, { cache: resolving.cache, breakers, dht: network, lookups, probes: prober });
   const tasks = new AdminTasks<'reindex'>((_kind, run) => runtime.run('reindex', ({ stopping }) => run(stopping)));
-  return { dir, key, meters, store, breakers, network, names, work, resolving, tasks };
+  return { dir, key, meters, store, breakers, network, names, work, prober, resolving, tasks };
 }
 
 async function openStore({ current, log }: IndexContext, dir: string | undefined, onRebuilt: () => void) {
@@ -103,6 +105,23 @@ function openBreakers({ current, runtime, events }: IndexContext): BreakerTable 
     settings: () => current.value.breaker,
     onChange: (target, state) => {
       if (state === 'open') events.publish({ kind: 'breaker opened', target });
+    },
+  });
+}
+
+function openProber(
+  { runtime, events }: IndexContext,
+  breakers: BreakerTable,
+  onChange: (address: Address) => void,
+): Prober {
+  return new Prober({
+    channel: runtime.mpsc('probes'),
+    probe_ms: runtime.deadline('probe').budget_ms,
+    breakers,
+    onChange,
+    onProbed: ({ address, provider: { id } }, result) => {
+      if (result.kind === 'failed')
+        events.publish({ kind: 'provider failed', provider: id, address, problem: result.why });
     },
   });
 }

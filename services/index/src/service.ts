@@ -29,7 +29,7 @@ export const index = defineService({
   async open(context: IndexContext) {
     const { config, current, events, log, configProblem } = context;
     const parts = await openParts(context);
-    const { store, names, network, work, resolving, breakers, meters, tasks } = parts;
+    const { store, names, network, work, resolving, prober, breakers, meters, tasks } = parts;
     const { cache, invalidator } = resolving;
     const onProblem = (err: unknown): void => log.warn({ err }, 'failed to purge expired rows');
     return {
@@ -39,7 +39,10 @@ export const index = defineService({
         store,
         names,
         tasks,
-        invalidate: (targets) => invalidator.invalidate(targets),
+        onAnnounced: ({ changed }) => {
+          for (const address of changed) prober.forgetFailures(address);
+          invalidator.invalidate(changed);
+        },
         cache: {
           setPinned: (target, isPinned) => (isPinned ? cache.pin(target) : cache.unpin(target)),
           invalidate: (targets) => invalidator.invalidate(targets),
@@ -54,6 +57,7 @@ export const index = defineService({
         cache_janitor: ({ stopping }) => runJanitor({ current, cache, store, onProblem }, stopping),
         breaker_janitor: ({ stopping }) => breakers.run(stopping),
         dht: ({ stopping }) => network.run(stopping),
+        prober: (task) => prober.run(task),
         warmup: ({ stopping }) => resolving.warmUp(config.cache.warmup_keys, stopping),
       },
       parts: { store, names, resolving, network, node_key: parts.key },

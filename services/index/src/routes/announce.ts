@@ -14,8 +14,18 @@ import type { IndexStore } from '../store/index-store.ts';
 
 export interface AnnounceInit {
   readonly store: Pick<IndexStore, 'announce' | 'epoch'>;
-  /** Outdates cached answers and running lookups of these keys. */
-  readonly invalidate: (targets: Iterable<string>) => void;
+  /**
+   * Called after the commit and before the answer: outdates cached answers and running lookups, and announces new objects in
+   * the DHT. Synchronous.
+   */
+  readonly onAnnounced: (announced: Announced) => void;
+}
+
+export interface Announced {
+  /** All addresses of the request, and those that its range withdrew. */
+  readonly changed: readonly Address[];
+  /** Objects that this node did not provide before. */
+  readonly added: readonly Address[];
 }
 
 const strict = { additionalProperties: false } as const;
@@ -50,11 +60,12 @@ export const AnnouncedSchema = Type.Object(
 type Context = Pick<RouteContext, 'grant'> & { readonly body: AnnounceDto };
 
 /** Idempotent. Lookups that began before the commit are outdated before the answer is sent. */
-export async function announce({ store, invalidate }: AnnounceInit, context: Context): Promise<RouteAnswer> {
+export async function announce({ store, onAnnounced }: AnnounceInit, context: Context): Promise<RouteAnswer> {
   const { entries, withdraw = [], range } = context.body;
   requireConsistent(context.body);
-  const { withdrawn } = await store.announce(context.grant!.subject, entries, withdraw, sched.wall_ms(), range);
-  invalidate([...entries.map(({ address }) => address), ...withdraw, ...withdrawn]);
+  const { subject } = context.grant!;
+  const { added, withdrawn } = await store.announce(subject, entries, withdraw, sched.wall_ms(), range);
+  onAnnounced({ added, changed: [...entries.map(({ address }) => address), ...withdraw, ...withdrawn] });
   return json(200, { epoch: store.epoch } satisfies AnnouncedDto);
 }
 
