@@ -1,0 +1,157 @@
+/** Handlers of names: read, publish, list. */
+import { json, Type, type JsonSchema, type RouteAnswer, type RouteContext, type RouteSchema } from '@ron/ingress';
+import { RonError } from '@ron/kernel';
+import {
+  checkLabel,
+  checkName,
+  isLabelPrefix,
+  isNameKey,
+  LABEL_BYTES_MAX,
+  type NameDto,
+  type NamePageDto,
+  type SignedNameDto,
+} from '@ron/proto';
+import { decodeNameRecord, NAME_RECORD_BYTES_MAX, NAME_SIGNATURE_BYTES } from '@ron/proto/names';
+import { nameDto } from '../publish/name-dto.ts';
+import type { Names } from '../publish/names.ts';
+import { missing } from '../resolve/refusals.ts';
+import type { IndexStore, StoredName } from '../store/index-store.ts';
+import { callerOf } from './admin.ts';
+
+export interface NameRoutesInit {
+  readonly names: Pick<Names, 'find' | 'keyFor' | 'publish'>;
+  readonly store: Pick<IndexStore, 'history' | 'names'>;
+}
+
+const PAGE_DEFAULT = 100;
+const PAGE_MAX = 1000;
+const HISTORY_MAX = 64;
+const KEY_CHARS = 64;
+/** A label, `@` and a key. */
+const NAME_CHARS_MAX = LABEL_BYTES_MAX + 1 + KEY_CHARS;
+/** Records change at any time; clients revalidate. */
+const FRESH = { 'Cache-Control': 'no-cache' } as const;
+const NO_STORE = { 'Cache-Control': 'no-store' } as const;
+
+const strict = { additionalProperties: false } as const;
+const base64url = (bytes: number) =>
+  Type.String({ pattern: '^[A-Za-z0-9_-]*$', maxLength: Math.ceil((bytes * 4) / 3) });
+const orNull = (text: string) => Type.Unsafe<string | null>({ type: ['string', 'null'], description: text });
+
+const SIGNED = {
+  record: base64url(NAME_RECORD_BYTES_MAX),
+  signature: base64url(NAME_SIGNATURE_BYTES),
+} satisfies Record<keyof SignedNameDto, JsonSchema>;
+const Signed = Type.Object(SIGNED, strict);
+
+export const NameSchema = Type.Object(
+  {
+    ...SIGNED,
+    key: Type.String(),
+    label: Type.String(),
+    address: orNull('null if the record removes or moves the name'),
+    seq: Type.Integer(),
+    not_after: Type.Integer({ description: 'Unix seconds' }),
+    ttl_s: Type.Integer(),
+    previous: orNull('the BLAKE3 hash of the previous record'),
+    moved_to: orNull('the key that holds the label from now on'),
+    hash: Type.String({ description: 'the BLAKE3 hash of this record' }),
+    conflict: Type.Boolean({ description: 'two valid records contradict each other; `rival` is the other one' }),
+    rival: Type.Optional(Signed),
+    history: Type.Optional(Type.Array(Signed)),
+  } satisfies Record<keyof NameDto, JsonSchema>,
+  strict,
+);
+
+const NameParam = Type.Object({ '*': Type.String({ maxLength: NAME_CHARS_MAX }) }, strict);
+const Flag = Type.Optional(Type.String({ pattern: '^[01]$' }));
+
+export const READ_NAME = {
+  params: NameParam,
+  query: Type.Object({ history: Flag }, strict),
+  response: { 200: NameSchema },
+} as const satisfies RouteSchema;
+
+export const PUT_NAME = {
+  params: NameParam,
+  body: Signed,
+  response: { 200: NameSchema, 201: NameSchema },
+} as const satisfies RouteSchema;
+
+export const LIST_NAMES = {
+  query: Type.Object(
+    {
+      prefix: Type.Optional(Type.String({ maxLength: LABEL_BYTES_MAX, description: 'whole segments' })),
+      after: Type.Optional(Type.String({ maxLength: NAME_CHARS_MAX, description: '`next` of the page before' })),
+      limit: Type.Optional(Type.String({ pattern: '^[1-9][0-9]{0,3}$', description: `at most ${PAGE_MAX}` })),
+    },
+    strict,
+  ),
+  response: { 200: Type.Object({ names: Type.Array(NameSchema), next: Type.Optional(Type.String()) }, strict) },
+} as const satisfies RouteSchema;
+
+/** The current record, even if it removes the name or has expired: the caller verifies it, and a publisher continues from it. */
+export async function readName(
+  { names, store }: NameRoutesInit,
+  { params, query, deadline }: RouteContext<typeof READ_NAME>,
+): Promise<RouteAnswer> {
+  const { label, key: given } = nameIn(params['*']);
+  const key = given ?? names.keyFor(label);
+  if (key === undefined) throw missing('untrusted_name');
+  const name = await names.find(key, label, deadline.signal);
+  if (name === undefined) throw missing('unknown_name');
+  const history = query.history === '1' ? await store.history(key, label, HISTORY_MAX) : undefined;
+  return json(200, nameDto(name, history), FRESH);
+}
+
+export async function putName(
+  { names }: NameRoutesInit,
+  { params, body, grant, deadline }: RouteContext<typeof PUT_NAME>,
+): Promise<RouteAnswer> {
+  const label = labelIn(params['*']);
+  const record = Buffer.from(body.record, 'base64url');
+  const decoded = decodeNameRecord(record);
+  if (!decoded.ok) throw new RonError('validation', decoded.problem);
+  // The capability was checked against the label of the path.
+  if (decoded.record.label !== label) throw new RonError('validation', 'the record is of another label than the path');
+  const signature = Buffer.from(body.signature, 'base64url');
+  const { name, isNew } = await names.publish(record, signature, callerOf(grant), deadline.signal);
+  return json(isNew ? 201 : 200, nameDto(name), NO_STORE);
+}
+
+/** Own names, in the order of label and key. */
+export async function listNames(
+  { store }: NameRoutesInit,
+  { query }: RouteContext<typeof LIST_NAMES>,
+): Promise<RouteAnswer> {
+  const { prefix = '', after } = query;
+  if (!isLabelPrefix(prefix)) throw new RonError('bad_request', 'prefix must be empty or whole segments of a label');
+  const limit = Math.min(Number(query.limit ?? PAGE_DEFAULT), PAGE_MAX);
+  const found = await store.names(prefix, after === undefined ? undefined : positionIn(after), limit);
+  const page: NamePageDto = { names: found.map((name) => nameDto(name)), ...nextOf(found, limit) };
+  return json(200, page, NO_STORE);
+}
+
+function nextOf(found: readonly StoredName[], limit: number): { readonly next?: string } {
+  const last = found.at(-1);
+  return last === undefined || found.length < limit ? {} : { next: `${last.label}@${last.key}` };
+}
+
+function positionIn(after: string): { label: string; key: string } {
+  const { label, key } = nameIn(after);
+  if (!isNameKey(key)) throw new RonError('bad_request', '`after` must be `next` of the page before');
+  return { label, key };
+}
+
+/** Throws `bad_request` with the reason. */
+function nameIn(text: string): { readonly label: string; readonly key: string | undefined } {
+  const result = checkName(text);
+  if (!result.ok) throw new RonError('bad_request', result.problem);
+  return result.target as Extract<typeof result.target, { kind: 'name' }>;
+}
+
+function labelIn(text: string): string {
+  const result = checkLabel(text);
+  if (!result.ok) throw new RonError('bad_request', result.problem);
+  return result.label;
+}
