@@ -9,7 +9,7 @@ import { NEVER } from '@ron/kernel';
 import * as Digest from 'multiformats/hashes/digest';
 import { endpointOf, endpointText } from './addresses.ts';
 import { KeptStream } from './kept-stream.ts';
-import { decodeMessage, encodeMessage, KAD, type KadPeer, type KadType } from './message.ts';
+import { encodeMessage, KAD, type KadPeer, type KadType } from './message.ts';
 import type { Kad } from './node.ts';
 import { peerIdText } from './peer-refs.ts';
 import type { StockMessage } from './serve.ts';
@@ -29,9 +29,7 @@ export function boundNetwork(kad: Kad): void {
   network._writeReadMessage = async (stream, message, { signal = NEVER }) => {
     const type = KAD[message.type as keyof typeof KAD] satisfies KadType;
     const kept = new KeptStream('', stream);
-    const answer = decodeMessage(
-      await kept.exchange(encodeMessage({ type, key: message.key, record: message.record }), signal),
-    );
+    const answer = await kept.exchange(encodeMessage({ type, key: message.key, record: message.record }), signal);
     const closer = answer.closer.filter(isValid);
     const providers = answer.providers.filter(isValid);
     for (const peer of [...closer, ...providers]) network.safeDispatchEvent('peer', { detail: infoOf(peer) });

@@ -3,7 +3,7 @@
  *
  * Contract: provider records live 48 hours, name records until their `not_after`, at most 48 hours; expired entries are not
  * returned. The quotas of the store refuse further entries with `storage_full`. A name record is replaced only by one that
- * is newer (`replaces`), even if two arrive at once. Providers whose addresses are unknown are not listed.
+ * supersedes it, even if two arrive at once. Providers whose addresses are unknown are not listed.
  * Bound: peers are kept in memory, `PEERS_MAX` of them; the one written longest ago is dropped. `PROVIDERS_MAX` providers of a key are
  * read. Changes of peers are written to the store within `FLUSH_MS` and at disposal; a crash loses later ones, which a peer
  * repeats when it connects.
@@ -15,8 +15,9 @@ import { KeyedMutex, NEVER, RonError, sched, type Timer } from '@ron/kernel';
 import { Key, type Batch, type Datastore, type KeyQuery, type Pair, type Query } from 'interface-datastore';
 import { base32 } from 'multiformats/bases/base32';
 import type { IndexStore } from '../../store/index-store.ts';
+import { supersedes } from '../../store/record-order.ts';
 import { decodeRecord, PROVIDERS_MAX } from './message.ts';
-import { orderOfNameValue, replaces } from './name-records.ts';
+import { orderOfNameValue } from './name-records.ts';
 
 export type DhtStore = Pick<IndexStore, 'dhtGet' | 'dhtPut' | 'dhtDelete' | 'dhtQuery'>;
 
@@ -54,6 +55,7 @@ export class IndexDatastore implements Datastore, AsyncDisposable {
   readonly #removed = new Set<string>();
   #timer: Timer | undefined;
   #flush: Promise<void> = Promise.resolve();
+  #isClosed = false;
 
   private constructor(init: IndexDatastoreInit) {
     this.#init = init;
@@ -178,7 +180,7 @@ export class IndexDatastore implements Datastore, AsyncDisposable {
       const now_ms = sched.wall_ms();
       const stored = await this.#init.store.dhtGet(key, now_ms);
       const current = stored && orderOfNameValue(decodeRecord(stored).value);
-      if (current !== undefined && !replaces(next, current) && Buffer.compare(current.hash, next.hash) !== 0)
+      if (current !== undefined && supersedes(current, next))
         throw new RonError('unprocessable', 'name record refused: a newer one is stored');
       const expires_ms = Math.min(next.not_after * 1000, now_ms + VALID_MS);
       await this.#init.store.dhtPut(key, value, { subject: `name:${next.key}`, expires_ms, now_ms });
@@ -201,6 +203,8 @@ export class IndexDatastore implements Datastore, AsyncDisposable {
   }
 
   #schedule(): void {
+    // libp2p still notes disconnected peers while it stops.
+    if (this.#isClosed) return;
     this.#timer ??= sched.timer(
       FLUSH_MS,
       () => {
@@ -226,6 +230,7 @@ export class IndexDatastore implements Datastore, AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#isClosed = true;
     this.#timer?.cancel();
     await this.#write().catch(this.#init.warn);
     await this.#records.close();

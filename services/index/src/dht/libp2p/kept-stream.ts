@@ -1,14 +1,15 @@
 /**
  * One stream to a peer, for many requests, one at a time.
  *
- * Contract: `exchange` sends bytes and resolves with the next frame of the peer. Failures: `unreachable` if the peer closed
- * or reset the stream, `bad_gateway` if it sent a frame that is too long or that was not requested.
+ * Contract: `exchange` sends bytes and resolves with the next message of the peer. Failures: `unreachable` if the peer closed
+ * or reset the stream, `bad_gateway` if it sent a message that is malformed, too long or was not requested.
  * After a failure, and after an abort, the stream is closed: a late answer would look like that to the next request.
  * Bound: one incomplete frame; the bytes sent by the caller. Cancellation: by the signal, at once.
  */
 import type { Stream } from '@libp2p/interface';
 import { assert, onAbort, RonError, sched, type Parked } from '@ron/kernel';
 import { FrameReader } from './frame-reader.ts';
+import { decodeMessage, type KadMessage } from './message.ts';
 
 /** 20 closer peers and 32 providers with a few addresses each need 16 KiB. */
 export const ANSWER_BYTES_MAX = 128 * 1024;
@@ -21,7 +22,7 @@ export class KeptStream {
   idle_since_ms = sched.now_ms();
   readonly #stream: Stream;
   readonly #frames = new FrameReader(ANSWER_BYTES_MAX);
-  #pending: Parked<Uint8Array> | undefined;
+  #pending: Parked<KadMessage> | undefined;
   #isOpen = true;
 
   constructor(peer: string, stream: Stream) {
@@ -38,11 +39,11 @@ export class KeptStream {
     return this.#isOpen && this.#stream.status === 'open' && this.#stream.writeStatus === 'writable';
   }
 
-  async exchange(bytes: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+  async exchange(bytes: Uint8Array, signal: AbortSignal): Promise<KadMessage> {
     assert(this.#pending === undefined, 'one request at a time per stream');
     signal.throwIfAborted();
     if (!this.isOpen) throw new RonError('unreachable', 'the stream is closed');
-    const parked = sched.park<Uint8Array>('dht_answer');
+    const parked = sched.park<KadMessage>('dht_answer');
     this.#pending = parked;
     // [index I-5] An abort resets the stream, so that the peer stops as well.
     using _ = onAbort(signal, (reason) => this.#fail(reason));
@@ -72,9 +73,10 @@ export class KeptStream {
       const pending = this.#pending;
       if (pending === undefined || frames.length > 1 || !this.#frames.isEmpty)
         throw new RonError('bad_gateway', 'the peer sent a message that was not requested');
+      const message = decodeMessage(frame);
       this.#pending = undefined;
       this.idle_since_ms = sched.now_ms();
-      pending.wake(frame);
+      pending.wake(message);
     } catch (error) {
       this.#fail(error);
     }

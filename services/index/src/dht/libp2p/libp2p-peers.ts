@@ -15,15 +15,7 @@ import { positionOfKey } from '../keys.ts';
 import type { PeerAnswer, PeerRef, Peers, ProviderClaim } from '../peers.ts';
 import { boundNetwork } from './bound-network.ts';
 import { IndexDatastore, type IndexDatastoreInit } from './datastore.ts';
-import {
-  decodeMessage,
-  decodeRecord,
-  encodeMessage,
-  encodeRecord,
-  KAD,
-  type KadMessage,
-  type KadPeer,
-} from './message.ts';
+import { decodeRecord, encodeMessage, encodeRecord, KAD, type KadMessage, type KadPeer } from './message.ts';
 import { createDhtNode, PROTOCOL, type DhtNode, type DhtNodeInit } from './node.ts';
 import { addrsOfSelf, AnsweredPeer, peerIdText } from './peer-refs.ts';
 import { ProviderUrls } from './provider-urls.ts';
@@ -84,6 +76,8 @@ export class Libp2pPeers implements Peers {
     const { kad } = this.node.services;
     boundNetwork(kad);
     await this.node.start();
+    // libp2p does it a second later; until then an answer would name this node without addresses.
+    await this.node.peerStore.patch(this.node.peerId, { multiaddrs: this.node.getMultiaddrs() });
     // kad-dht stops serving, and our server takes its place.
     await kad.setMode('client');
     await this.node.handle(PROTOCOL, this.#server.onStream, { maxInboundStreams: 1024, maxOutboundStreams: 1024 });
@@ -148,7 +142,7 @@ export class Libp2pPeers implements Peers {
     signal: AbortSignal,
   ): Promise<KadMessage> {
     if (peer.id === this.self) return await this.#requestSelf(message, signal);
-    return decodeMessage(await this.#exchange(peer, encodeMessage(message), signal));
+    return await this.#exchange(peer, encodeMessage(message), signal);
   }
 
   async #requestSelf(
@@ -160,7 +154,7 @@ export class Libp2pPeers implements Peers {
     return answer ?? request;
   }
 
-  #exchange(peer: PeerRef, bytes: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+  #exchange(peer: PeerRef, bytes: Uint8Array, signal: AbortSignal): Promise<KadMessage> {
     return this.#streams.exchange(peer.id, bytes, signal, () => this.#open(peer, signal));
   }
 

@@ -7,6 +7,7 @@ import { decodeNameRecord, splitSignedName } from '@ron/proto/names';
 import { blake3 } from '@ron/simd';
 import type { Names } from '../../publish/names.ts';
 import type { StoredRecord } from '../../store/index-store.ts';
+import { supersedes } from '../../store/record-order.ts';
 import { nameKey } from '../keys.ts';
 
 /** The order of the records of one name. */
@@ -49,20 +50,13 @@ export function orderOfNameValue(value: Uint8Array): RecordOrder | undefined {
   return { key, seq, not_after, hash: blake3(parts.record) };
 }
 
-/** Whether `next` takes the place of `current`: the higher seq wins, then the smaller hash. */
-export function replaces(next: RecordOrder, current: RecordOrder | undefined): boolean {
-  if (current === undefined) return true;
-  if (next.seq !== current.seq) return next.seq > current.seq;
-  return Buffer.compare(next.hash, current.hash) < 0;
-}
-
 /** The index of the value that wins; damaged ones lose. */
 export function selectNameValue(values: readonly Uint8Array[]): number {
   let best = 0;
   let order: RecordOrder | undefined;
   for (const [at, value] of values.entries()) {
     const next = orderOfNameValue(value);
-    if (next === undefined || !replaces(next, order)) continue;
+    if (next === undefined || (order !== undefined && !supersedes(next, order))) continue;
     best = at;
     order = next;
   }

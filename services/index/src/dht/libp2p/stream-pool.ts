@@ -10,6 +10,7 @@
 import type { Stream } from '@libp2p/interface';
 import { isRonError, RonError, sched, type Timer } from '@ron/kernel';
 import { KeptStream } from './kept-stream.ts';
+import type { KadMessage } from './message.ts';
 
 const PER_PEER_MAX = 64;
 const IN_USE_MAX = 512;
@@ -40,8 +41,8 @@ export class StreamPool implements Disposable {
     return { idle: this.#idle.size, inUse: this.#inUse.size };
   }
 
-  /** Sends bytes to the peer, without the peer's addresses: `open` knows them. Resolves with the frame that it answers. */
-  async exchange(peer: string, bytes: Uint8Array, signal: AbortSignal, open = this.#open): Promise<Uint8Array> {
+  /** Sends bytes to the peer, without the peer's addresses: `open` knows them. Resolves with its answer. */
+  async exchange(peer: string, bytes: Uint8Array, signal: AbortSignal, open = this.#open): Promise<KadMessage> {
     signal.throwIfAborted();
     using _ = this.#admit(peer);
     const kept = this.#takeIdle(peer);
@@ -74,7 +75,7 @@ export class StreamPool implements Disposable {
     };
   }
 
-  async #exchangeOn(stream: KeptStream, bytes: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+  async #exchangeOn(stream: KeptStream, bytes: Uint8Array, signal: AbortSignal): Promise<KadMessage> {
     this.#inUse.add(stream);
     try {
       return await stream.exchange(bytes, signal);

@@ -1,0 +1,241 @@
+/** Members that break the rules: each request ends with an error within the time of its signal, and the node goes on. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Stream } from '@libp2p/interface';
+import { isRonError, NEVER, type ErrorCode } from '@ron/kernel';
+import { eventually } from '@ron/testkit';
+import { multiaddr } from '@multiformats/multiaddr';
+import { encodeMessage, encodeRecord, KAD } from './message.ts';
+import { MemoryDhtStore } from './testing/memory-dht-store.ts';
+import { answering, RawPeer, type Behavior } from './testing/raw-peer.ts';
+import { signedName } from './testing/test-names.ts';
+import { keyOf, openNode, refOf, type TestNode } from './testing/test-node.ts';
+
+const failures: unknown[] = [];
+process.on('unhandledRejection', (error) => failures.push(error));
+
+let node: TestNode;
+let good: TestNode;
+let raw: RawPeer;
+
+before(async () => {
+  [node, good, raw] = await Promise.all([openNode({ store: new MemoryDhtStore(5) }), openNode(), RawPeer.open()]);
+});
+after(async () => {
+  await Promise.all([node.peers, good.peers, raw].map((part) => part[Symbol.asyncDispose]()));
+});
+
+const key = keyOf('wanted');
+const is = (code: ErrorCode) => (error: unknown) => isRonError(error, code) || assert.fail(String(error));
+const stillWorks = async (): Promise<void> => {
+  assert.deepEqual((await node.peers.getProviders(refOf(good.peers), key, NEVER)).providers, []);
+};
+const peersOf = (count: number) =>
+  Array.from({ length: count }, (_, i) => ({
+    id: Buffer.concat([Buffer.from([0x12, 0x20]), keyOf(`peer ${i}`).subarray(2)]),
+    addrs: [multiaddr('/ip4/127.0.0.1/tcp/9').bytes],
+  }));
+
+describe('a peer that answers wrongly', () => {
+  const cases: [string, Behavior, ErrorCode][] = [
+    ['with garbage', answering(Buffer.from([5, 0xff, 0xff, 0xff, 0xff, 0xff])), 'bad_gateway'],
+    [
+      'with 10 000 closer peers',
+      answering(encodeMessage({ type: KAD.GET_PROVIDERS, closer: peersOf(10_000) })),
+      'bad_gateway',
+    ],
+    ['with a frame of 2 GiB', answering(Buffer.from([0xff, 0xff, 0xff, 0xff, 0x07])), 'bad_gateway'],
+    [
+      'twice',
+      answering(Buffer.concat([encodeMessage({ type: KAD.PING }), encodeMessage({ type: KAD.PING })])),
+      'bad_gateway',
+    ],
+    [
+      'with an oversized record',
+      answering(encodeMessage({ type: KAD.GET_VALUE, record: Buffer.alloc(5000) })),
+      'bad_gateway',
+    ],
+    [
+      'with the record of another key',
+      answering(
+        encodeMessage({ type: KAD.GET_VALUE, record: encodeRecord({ key: keyOf('x'), value: key, received: '' }) }),
+      ),
+      'bad_gateway',
+    ],
+    ['by a reset when the stream opens', (stream) => stream.abort(new Error('reset')), 'unreachable'],
+    ['by a reset after the request', onMessage((stream) => stream.abort(new Error('reset'))), 'unreachable'],
+    [
+      'by a reset within the answer',
+      onMessage((stream) => (stream.send(Buffer.from([9, 8])), stream.abort(new Error('r')))),
+      'unreachable',
+    ],
+    ['by the end of the stream', onMessage((stream) => void stream.close()), 'unreachable'],
+    ['by closing the connection', (_, connection) => void connection.close(), 'unreachable'],
+    ['by cutting the connection', (_, connection) => connection.abort(new Error('cut')), 'unreachable'],
+  ];
+  for (const [name, behavior, code] of cases) {
+    test(name, async () => {
+      raw.behave = behavior;
+      await assert.rejects(node.peers.getValue(raw.ref, key, NEVER), is(code));
+      await stillWorks();
+    });
+  }
+});
+
+function onMessage(act: (stream: Stream) => void): Behavior {
+  return (stream) => stream.addEventListener('message', () => act(stream));
+}
+
+describe('bounds of an answer', () => {
+  test('of 800 closer peers 20 are read, of 800 providers 32; none of them is dialed or kept', async () => {
+    raw.behave = answering(encodeMessage({ type: KAD.GET_PROVIDERS, closer: peersOf(800), providers: peersOf(800) }));
+    const answer = await node.peers.getProviders(raw.ref, key, NEVER);
+    assert.equal(answer.closer.length, 20);
+    assert.equal(answer.providers.length, 32);
+    assert.ok(node.peers.known <= 2);
+  });
+
+  test('a peer that names the storage of another host as its own gets no URL', async () => {
+    const own = { id: raw.id, addrs: [multiaddr('/ip4/10.1.2.3/tcp/80/http').bytes] };
+    const foreign = {
+      id: good.peers.node.peerId.toMultihash().bytes,
+      addrs: [multiaddr('/ip4/10.1.2.3/tcp/80/http').bytes],
+    };
+    const dead = {
+      ...peersOf(1)[0]!,
+      addrs: [multiaddr('/ip4/127.0.0.1/tcp/80/http').bytes, multiaddr('/ip4/127.0.0.1/tcp/9').bytes],
+    };
+    raw.behave = answering(encodeMessage({ type: KAD.GET_PROVIDERS, providers: [own, foreign, dead] }));
+    const { providers } = await node.peers.getProviders(raw.ref, key, NEVER);
+    assert.deepEqual(
+      providers.map(({ url }) => url),
+      [undefined, undefined, undefined],
+    );
+  });
+});
+
+describe('a peer that does not answer', () => {
+  test('the request ends with the signal, and a late answer reaches no other request', async () => {
+    const streams: Stream[] = [];
+    raw.behave = onMessage((stream) => void streams.push(stream));
+    const caller = new AbortController();
+    const request = node.peers.getProviders(raw.ref, key, caller.signal);
+    await eventually('the request has arrived', () => streams.length === 1);
+    caller.abort(new Error('the caller left'));
+    await assert.rejects(request, /the caller left/);
+    await eventually('the peer sees the reset', () => streams[0]!.status === 'reset');
+    raw.behave = answering(encodeMessage({ type: KAD.GET_PROVIDERS }));
+    assert.deepEqual((await node.peers.getProviders(raw.ref, key, NEVER)).providers, []);
+  });
+
+  test('64 requests wait for one peer, the next is refused', async () => {
+    raw.behave = () => undefined;
+    const caller = new AbortController();
+    const waiting = Array.from({ length: 64 }, () => node.peers.getProviders(raw.ref, key, caller.signal));
+    await assert.rejects(node.peers.getProviders(raw.ref, key, NEVER), is('busy'));
+    caller.abort(new Error('the caller left'));
+    for (const { status } of await Promise.allSettled(waiting)) assert.equal(status, 'rejected');
+    await stillWorks();
+  });
+
+  test('a kept stream that the peer has reset meanwhile is replaced', async () => {
+    const streams: Stream[] = [];
+    raw.behave = (stream) => {
+      streams.push(stream);
+      answering(encodeMessage({ type: KAD.GET_PROVIDERS }))(stream, undefined as never);
+    };
+    await node.peers.getProviders(raw.ref, key, NEVER);
+    await node.peers.getProviders(raw.ref, key, NEVER);
+    assert.equal(streams.length, 1);
+    // Resets at the next request: the reset and the request cross.
+    streams[0]!.addEventListener('message', () => streams[0]!.abort(new Error('reset')));
+    raw.behave = answering(encodeMessage({ type: KAD.GET_PROVIDERS }));
+    await node.peers.getProviders(raw.ref, key, NEVER);
+  });
+
+  test('a peer that cannot be dialed is unreachable', async () => {
+    const id = openIds.at(0)!;
+    await assert.rejects(
+      node.peers.getProviders({ id, addrs: ['/ip4/127.0.0.1/tcp/9'] }, key, NEVER),
+      is('unreachable'),
+    );
+    await assert.rejects(node.peers.getProviders({ id, addrs: [] }, key, NEVER), is('unreachable'));
+    await assert.rejects(node.peers.getProviders({ id: 'not a peer', addrs: [] }, key, NEVER), is('unreachable'));
+  });
+});
+
+const openIds = ['12D3KooWJWoaqZhDaoEFshF7Rh1bpY9ohihFhzcW6d69Lr2NASuq'];
+
+describe('a peer that asks wrongly', () => {
+  const cases: [string, Uint8Array][] = [
+    ['garbage', Buffer.from([3, 0xff, 0xff, 0xff])],
+    ['a message of 17 KiB', Buffer.from([0x81, 0x88, 0x01])],
+    ['a message of an unknown type', Buffer.from([2, 0x08, 0x09])],
+    ['100 000 empty messages', Buffer.alloc(100_000)],
+    ['GET_PROVIDERS without a key', encodeMessage({ type: KAD.GET_PROVIDERS })],
+    ['a record of another namespace', putOf(Buffer.from('/other/x'), Buffer.from('v'))],
+    ['a record that is not signed', putOf(signedName('a', 1).key, Buffer.alloc(200))],
+    ['a record under the key of another name', putOf(signedName('a', 1).key, signedName('b', 1).value)],
+    ['an expired record', putOf(signedName('a', 1).key, signedName('a', 1, { not_after: 1000 }).value)],
+    ['an oversized record', putOf(signedName('a', 1).key, Buffer.alloc(1200))],
+  ];
+  for (const [name, bytes] of cases) {
+    test(`${name}: the stream is reset, nothing is stored`, async () => {
+      const rows = records(node).length;
+      const stream = await raw.openStream(refOf(node.peers));
+      stream.send(bytes);
+      await eventually('the stream is reset', () => stream.status !== 'open');
+      assert.equal(records(node).length, rows);
+      await stillWorks();
+    });
+  }
+
+  test('[index I-9] providers beyond the quota of a peer are refused', async () => {
+    const keys = Array.from({ length: 10 }, (_, i) => keyOf(`quota ${i}`));
+    await assert.rejects(good.peers.addProvider(refOf(node.peers), keys, NEVER), is('unreachable'));
+    assert.equal(records(node).filter((row) => row.endsWith(good.peers.self)).length, 5);
+  });
+
+  test('a peer cannot provide for another one', async () => {
+    const stream = await raw.openStream(refOf(node.peers));
+    const providers = [
+      { id: good.peers.node.peerId.toMultihash().bytes, addrs: [multiaddr('/ip4/127.0.0.1/tcp/9').bytes] },
+    ];
+    const answers: unknown[] = [];
+    stream.addEventListener('message', (event) => answers.push(event.data));
+    stream.send(
+      Buffer.concat([encodeMessage({ type: KAD.ADD_PROVIDER, key, providers }), encodeMessage({ type: KAD.PING })]),
+    );
+    await eventually('the peer has handled it', () => answers.length === 1);
+    assert.deepEqual((await good.peers.getProviders(refOf(node.peers), key, NEVER)).providers, []);
+    stream.abort(new Error('done'));
+  });
+
+  test('a lower seq is refused, even if the newer record arrives at the same time', async () => {
+    const put = (seq: number) =>
+      good.peers.putValue(refOf(node.peers), signedName('race', seq).key, signedName('race', seq).value, NEVER);
+    node.names.accepts = async (signer, label, value) => await new Accepting().accepts(signer, label, value);
+    const [older, newer] = await Promise.allSettled([put(1), put(2)]);
+    assert.equal(newer.status, 'fulfilled');
+    const { value } = await good.peers.getValue(refOf(node.peers), signedName('race', 2).key, NEVER);
+    assert.deepEqual(
+      Buffer.from(value!).subarray(64),
+      Buffer.from(signedName('race', 2).value).subarray(64),
+      older.status,
+    );
+    await assert.rejects(put(1), is('unreachable'));
+    await put(2);
+  });
+});
+
+const Accepting = (await import('./testing/test-names.ts')).TestNames;
+const records = ({ store }: TestNode): string[] => [...store.rows.keys()].filter((row) => row.startsWith('/dht/'));
+
+function putOf(name: Uint8Array, value: Uint8Array): Uint8Array {
+  const record = encodeRecord({ key: name, value, received: '2026-01-01T00:00:00.000Z' });
+  return encodeMessage({ type: KAD.PUT_VALUE, key: name, record });
+}
+
+test('no rejection stayed unhandled', () => {
+  assert.deepEqual(failures, []);
+});
