@@ -16,7 +16,7 @@ import { nameKey, positionOfKey, providerKey } from './keys.ts';
 import { Lookup, type Contribution, type LookupEnd, type LookupEvents, type LookupLimits } from './lookup/lookup.ts';
 import type { PeerAnswer, PeerRef, Peers } from './peers.ts';
 import { putToQuorum } from './lookup/put.ts';
-import { PeerRequests } from './lookup/requests.ts';
+import { BULK_MS, PeerRequests } from './lookup/requests.ts';
 import { CLOSEST } from './lookup/shortlist.ts';
 import { Tracer } from './lookup/trace.ts';
 
@@ -144,9 +144,10 @@ export class DhtDriver implements Dht, AsyncDisposable {
     return { stored: put.stored };
   }
 
-  /** For the sweep: one request outside of a lookup, with breaker, time limit and retries. */
+  /** Sends many records on one stream, with breaker, time limit and retries. For the sweep. */
   async addProvider(peer: PeerRef, keys: readonly Uint8Array[], signal: AbortSignal): Promise<void> {
-    await this.#send(peer, (inner) => this.#init.peers.addProvider(peer, keys, inner), signal);
+    const call = (inner: AbortSignal): Promise<void> => this.#init.peers.addProvider(peer, keys, inner);
+    await this.#requests.send(peer, call, { signal, onTryFailed: () => undefined, limit_ms: BULK_MS });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -2,7 +2,7 @@
  * Requests to peers: breaker, time limit and retries.
  *
  * Contract: a request is sent only with a permit of the peer's breaker, which gets one verdict for each try. It ends after
- * `REQUEST_MS`, retries included. Only transient errors are retried, by `POLICIES.index` and within the retry budget;
+ * its time limit, retries included. Only transient errors are retried, by `POLICIES.index` and within the retry budget;
  * timeouts are not, as another peer is the better choice.
  * Cancellation: by the signal; a canceled try gives no verdict.
  */
@@ -26,11 +26,18 @@ import type { PeerRef } from '../peers.ts';
 
 /** A slow peer holds neither a lookup nor a connection for longer. */
 export const REQUEST_MS = 500;
+/** Many records on one stream. */
+export const BULK_MS = 10_000;
 const OP = 'dht_request';
 
 export interface PeerRequestsInit {
   readonly breakers: PeerBreakers;
   readonly onRetry?: ((op: string, result: 'ok' | 'failed') => void) | undefined;
+}
+
+export interface RequestInit extends SendInit {
+  /** Default `REQUEST_MS`. */
+  readonly limit_ms?: number;
 }
 
 export class PeerRequests {
@@ -42,8 +49,8 @@ export class PeerRequests {
   }
 
   /** `call` must be idempotent: all requests of the DHT are. Rejects with `breaker_open`, `timeout` or the last error. */
-  async send<T>(peer: PeerRef, call: (signal: AbortSignal) => Promise<T>, init: SendInit): Promise<T> {
-    using deadline = Deadline.after(OP, REQUEST_MS, { signal: init.signal });
+  async send<T>(peer: PeerRef, call: (signal: AbortSignal) => Promise<T>, init: RequestInit): Promise<T> {
+    using deadline = Deadline.after(OP, init.limit_ms ?? REQUEST_MS, { signal: init.signal });
     const work = idempotent(OP, async (signal) => {
       try {
         return await this.#try(peer, call, signal);

@@ -112,10 +112,6 @@ export class MemoryNode implements Peers {
     return count;
   }
 
-  get providing(): number {
-    return this.#providers.size;
-  }
-
   /** Adds a peer to its bucket if there is room. */
   meet(other: MemoryNode): void {
     if (other === this) return;
@@ -142,6 +138,14 @@ export class MemoryNode implements Peers {
 
   providersOf(key: Uint8Array): ProviderClaim[] {
     return [...(this.#providers.get(Buffer.from(key).toString('hex'))?.values() ?? [])];
+  }
+
+  dropProviders(key: Uint8Array): void {
+    this.#providers.delete(Buffer.from(key).toString('hex'));
+  }
+
+  dropValues(): void {
+    this.#values.clear();
   }
 
   storeValue(key: Uint8Array, value: Uint8Array): void {
