@@ -8,12 +8,14 @@ import { TaskIdSchema, TaskSchema, TasksSchema } from '@ron/service';
 import { adminHandlers, PinSchema, type AdminInit } from './routes/admin.ts';
 import { announce, AnnouncedSchema, AnnounceSchema, type AnnounceInit } from './routes/announce.ts';
 import type { LookupRouteInit } from './routes/lookup.ts';
+import { nameRoutes, type NameTableInit } from './routes/name-routes.ts';
 import { providers, PROVIDERS } from './routes/providers.ts';
 import { RESOLVE, resolve } from './routes/resolve.ts';
 import { routing, ROUTING } from './routes/routing.ts';
 
-export interface IndexRoutesInit extends LookupRouteInit, AnnounceInit, AdminInit {
-  readonly store: AnnounceInit['store'] & AdminInit['store'];
+export interface IndexRoutesInit extends LookupRouteInit, AnnounceInit, AdminInit, NameTableInit {
+  readonly store: AnnounceInit['store'] & AdminInit['store'] & NameTableInit['store'];
+  readonly names: AdminInit['names'] & NameTableInit['names'];
 }
 
 /** Callers wait for a lookup outside of the listener's permits. */
@@ -21,7 +23,7 @@ const LOOKUP = { method: 'GET', scope: null, lane: 'inline', body: 'none', deadl
 const ADMIN = { scope: 'index:admin', lane: 'inline', body: 'none', deadline: 'publish' } as const;
 
 export function routes(init: IndexRoutesInit): Route[] {
-  return [...lookupRoutes(init), ...announceRoutes(init), ...adminRoutes(init)];
+  return [...lookupRoutes(init), ...nameRoutes(init), ...announceRoutes(init), ...adminRoutes(init)];
 }
 
 function lookupRoutes(init: LookupRouteInit): Route[] {

@@ -38,6 +38,7 @@ export const index = defineService({
         onDeadlineHit: () => meters.resolve_deadline_hit.inc(),
         store,
         names,
+        log: () => names.log,
         tasks,
         onAnnounced: ({ changed }) => {
           for (const address of changed) prober.forgetFailures(address);
