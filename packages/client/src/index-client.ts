@@ -92,8 +92,8 @@ export class IndexClient {
   }
 
   /**
-   * The current record of a name, which may remove or move it. Rejects with `not_found` if there is none. `expired: true`
-   * accepts a record whose life is over, which a publisher needs to continue from.
+   * The current record of a name, which may remove or move it. Rejects with `not_found` if there is none, or if its life is
+   * over; `expired: true` accepts such a record, which a publisher needs to continue from.
    */
   async name(
     wanted: WantedName,
@@ -151,11 +151,11 @@ export class IndexClient {
 
   /** A pinned target stays in the cache of the node. */
   async pin(target: Target, init: CallOptions = {}): Promise<void> {
-    await this.#calls.post('pin', 'admin/pin', { key: formatTarget(target) }, init.signal);
+    await this.#calls.run('pin', 'admin/pin', { key: formatTarget(target) }, init.signal);
   }
 
   async unpin(target: Target, init: CallOptions = {}): Promise<void> {
-    await this.#calls.post('pin', 'admin/unpin', { key: formatTarget(target) }, init.signal);
+    await this.#calls.run('pin', 'admin/unpin', { key: formatTarget(target) }, init.signal);
   }
 
   async announce(objects: AnnounceDto, init: CallOptions = {}): Promise<AnnouncedDto> {

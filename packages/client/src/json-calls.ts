@@ -39,6 +39,11 @@ export class JsonCalls {
     return answer;
   }
 
+  /** A POST without an answer. */
+  async run(op: string, path: string, body: unknown, signal?: AbortSignal): Promise<void> {
+    await this.#call(op, path, { method: 'POST', ...jsonBody(body) }, signal);
+  }
+
   /** Undefined when the answer is empty. */
   async put<T>(op: string, path: string, body: unknown, signal?: AbortSignal): Promise<T | undefined> {
     return await this.#call(op, path, { method: 'PUT', ...jsonBody(body) }, signal);

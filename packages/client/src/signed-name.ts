@@ -67,11 +67,12 @@ export async function verifyName(dto: NameDto, wanted: WantedName): Promise<Veri
   return { ...current, rival, history };
 }
 
+/** Throws `not_found` if the life of the record is over. */
 export function requireLive(name: VerifiedName): VerifiedName {
   const { not_after, label } = name.record;
   if (not_after * 1000 > sched.wall_ms()) return name;
   const until = new Date(not_after * 1000).toISOString();
-  throw lie(`the record of ${label} expired at ${until}: check the clocks of this machine and of the node`);
+  throw new RonError('not_found', `${label} expired at ${until}: its owner has to renew it`, { op: 'names' });
 }
 
 /** The fields beside the record must say the same: callers and scripts read them. */
