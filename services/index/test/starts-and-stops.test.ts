@@ -15,11 +15,16 @@ test('[index I-12] in amnesia mode no directory is created', async () => {
   await assert.rejects(access(service.dir), { code: 'ENOENT' });
 });
 
-test('[index I-2] the publisher and the janitors run once', async () => {
+test('[index I-2] the publisher and the janitors run once, and everything that is declared is built', async () => {
   await using service = await startService({ flags: AMNESIA });
-  const { tasks } = service.index.runtime.declaration;
+  const { runtime } = service.index;
+  const { tasks } = runtime.declaration;
   for (const kind of ['publisher', 'cache_janitor', 'breaker_janitor'] as const) {
     assert.equal(tasks[kind].count, 1);
     assert.ok(!('config_key' in tasks[kind]), `${kind}: no key changes its count`);
   }
+  assert.equal((await service.call('POST', '/admin/reindex')).status, 202);
+  runtime.deadline('read');
+  runtime.deadline('write');
+  assert.deepEqual(runtime.unbuilt(), []);
 });

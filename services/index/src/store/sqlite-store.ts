@@ -8,7 +8,7 @@
  * Durability: `applied` is committed together with the data. Announcements, epochs and seen names are synced before they are
  * answered; changes of the log and entries of the DHT may be lost by a power failure, which the log and their owners repair.
  * Bound: QUEUE_MAX calls wait for each kind of thread. Overflow: `busy`.
- * Cancellation: each call ends after CALL_MS with `timeout`; it may still take effect later. A hung disk closes `problem` and
+ * Cancellation: each call ends after `call_ms` with `timeout`; it may still take effect later. A hung disk closes `problem` and
  * fails further calls at once, until the disk answers again.
  */
 import { join } from 'node:path';
@@ -45,7 +45,7 @@ export type { Quotas } from './thread/calls.ts';
 const FILE = 'index.db';
 const READERS = 2;
 const QUEUE_MAX = 1024;
-const CALL_MS = 1000;
+const CALL_MS_DEFAULT = 1000;
 /** Opening reads the log of the database, and `resetLog` touches every own name. */
 const OPEN_MS = 30_000;
 const THREAD = new URL('./thread/db-thread.ts', import.meta.url);
@@ -59,12 +59,15 @@ export interface SqliteStoreInit {
   readonly onRebuilt?: () => void;
   /** Called if a damaged or foreign file was moved aside. */
   readonly onMovedAside?: (moved: { readonly path: string; readonly why: string }) => void;
+  /** The deadline of one call. Default 1000. */
+  readonly call_ms?: number;
   /** The module of the threads. For tests. */
   readonly module?: URL;
 }
 
 export class SqliteStore implements IndexStore {
   readonly #init: SqliteStoreInit;
+  readonly #call_ms: number;
   readonly #writer: DatabaseCalls;
   /** In memory, the writer. */
   readonly #readers: DatabaseCalls;
@@ -76,6 +79,7 @@ export class SqliteStore implements IndexStore {
 
   private constructor(init: SqliteStoreInit) {
     this.#init = init;
+    this.#call_ms = init.call_ms ?? CALL_MS_DEFAULT;
     const module = init.module ?? THREAD;
     const onDamage = (why: string): void => void this.#rebuild(why);
     this.#writer = new DatabaseCalls({
@@ -232,16 +236,16 @@ export class SqliteStore implements IndexStore {
   /** Ends the threads; calls that were accepted end first. Never rejects. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#readers !== this.#writer) await this.#readers.close();
-    await this.#writer.run('close', [], CALL_MS).catch(() => undefined);
+    await this.#writer.run('close', [], this.#call_ms).catch(() => undefined);
     await this.#writer.close();
   }
 
   #read<F extends keyof Reads>(fn: F, ...args: Parameters<Reads[F]>): Promise<ReturnType<Reads[F]>> {
-    return this.#readers.call(fn, args, CALL_MS) as Promise<ReturnType<Reads[F]>>;
+    return this.#readers.call(fn, args, this.#call_ms) as Promise<ReturnType<Reads[F]>>;
   }
 
   #write<F extends keyof Writes>(fn: F, ...args: Parameters<Writes[F]>): Promise<ReturnType<Writes[F]>> {
-    return this.#writer.call(fn, args, CALL_MS) as Promise<ReturnType<Writes[F]>>;
+    return this.#writer.call(fn, args, this.#call_ms) as Promise<ReturnType<Writes[F]>>;
   }
 
   #database(role: DatabaseInit['role']): DatabaseInit {

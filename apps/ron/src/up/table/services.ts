@@ -59,11 +59,15 @@ type Row = Pick<
   'calls' | 'derives_keys' | 'holds_secrets' | 'knows_revocations' | 'sealed_files' | 'threads'
 >;
 
+const BLOCKING_WORKER = new URL('tasks/blocking-worker.ts', import.meta.resolve('@ron/kernel'));
 /** The thread that writes to the store. */
-const STORE_THREAD = [
-  new URL('tasks/blocking-worker.ts', import.meta.resolve('@ron/kernel')),
-  new URL('lmdb-thread.ts', import.meta.resolve('@ron/custody/store')),
-].map((url) => fileURLToPath(url));
+const STORE_THREAD = [BLOCKING_WORKER, new URL('lmdb-thread.ts', import.meta.resolve('@ron/custody/store'))].map(
+  (url) => fileURLToPath(url),
+);
+/** The threads of the database. */
+const DATABASE_THREAD = [BLOCKING_WORKER, new URL('store/thread/db-thread.ts', import.meta.resolve('@ron/index'))].map(
+  (url) => fileURLToPath(url),
+);
 
 const CACHE: SealedFileOf = { key: 'auth.cache_file', purpose: 'capability-cache' };
 
@@ -118,7 +122,7 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service(
     'index',
     import.meta.resolve('@ron/index'),
-    { calls: authCalls('index'), sealed_files: [CACHE] },
+    { calls: authCalls('index'), sealed_files: [CACHE], threads: DATABASE_THREAD },
     indexDefaults,
   ),
   service(
