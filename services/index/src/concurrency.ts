@@ -74,6 +74,15 @@ export const concurrency = declareConcurrency({
       from: 'resolver',
       to: 'prober',
     },
+    provide: {
+      kind: 'own',
+      capacity: 4096,
+      policy: 'left to the next sweep',
+      overflow: 'the object or name is announced in the DHT by the next sweep, which begins at once',
+      metric: 'queue_depth{queue="provide"}',
+      from: 'listener, publisher',
+      to: 'provider_sweep',
+    },
     events: eventChannel('resolver, publisher, breaker_janitor, prober'),
     cfg_watch: configChannel('listener, resolver, cache_janitor, breaker_janitor, dht, key_refresh', 'config_reloader'),
     shutdown: shutdownChannel(

@@ -10,11 +10,15 @@ import type { IndexConfig } from './config.ts';
 import { DhtDriver } from './dht/driver.ts';
 import { JoinedPeers, type JoinedPeersInit } from './dht/joined-peers.ts';
 import type { PeerBreakers } from './dht/breakers.ts';
+import { Providing, type ProvidingInit } from './dht/provide/providing.ts';
 import type { IndexMeters } from './metrics.ts';
 
-export interface NetworkInit extends Pick<JoinedPeersInit, 'key' | 'store' | 'names' | 'warn'> {
+type Runtime = ServiceRuntime<typeof concurrency>;
+
+export interface NetworkInit extends Pick<JoinedPeersInit, 'key' | 'names' | 'warn'> {
+  readonly store: JoinedPeersInit['store'] & ProvidingInit['store'];
   readonly current: { readonly value: IndexConfig };
-  readonly runtime: ServiceRuntime<typeof concurrency>;
+  readonly runtime: Runtime;
   readonly breakers: PeerBreakers;
   readonly meters: IndexMeters;
 }
@@ -26,15 +30,19 @@ export interface Network extends AsyncDisposable {
   /** The readiness gate `dht`. */
   readonly problem: string | undefined;
   readonly known: number;
+  /** Keeps the own objects and names in the DHT; undefined in `standalone`. */
+  readonly providing: Providing | undefined;
   /** The task `dht`. */
   run(stopping: AbortSignal): Promise<void>;
+  /** The task `provider_sweep`. */
+  provide(stopping: AbortSignal): Promise<void>;
 }
 
 export function openNetwork(init: NetworkInit): Network {
   const { current, runtime, breakers, meters, key, store, names, warn } = init;
   const onRetry = runtime.retryCounter('dht_request');
   const { dht: config, index } = current.value;
-  if (config.mode === 'standalone') return standalone();
+  if (config.mode === 'standalone') return standalone(runtime);
   const peers = new JoinedPeers({
     key,
     store,
@@ -56,9 +64,12 @@ export function openNetwork(init: NetworkInit): Network {
       onRetry: (_op, result) => onRetry(result),
     },
   });
+  const providing = new Providing({ dht, store, warn });
+  measurePending(runtime, () => providing.pending);
   return {
     dht,
     peers,
+    providing,
     get problem() {
       return peers.problem;
     },
@@ -66,6 +77,7 @@ export function openNetwork(init: NetworkInit): Network {
       return peers.known;
     },
     run: (stopping) => peers.run(stopping),
+    provide: (stopping) => providing.run(stopping),
     async [Symbol.asyncDispose]() {
       await dht[Symbol.asyncDispose]();
       await peers[Symbol.asyncDispose]();
@@ -73,11 +85,26 @@ export function openNetwork(init: NetworkInit): Network {
   };
 }
 
-const standalone = (): Network => ({
-  dht: undefined,
-  peers: undefined,
-  problem: undefined,
-  known: 0,
-  run: untilAborted,
-  [Symbol.asyncDispose]: async () => undefined,
-});
+function standalone(runtime: Runtime): Network {
+  measurePending(runtime, () => 0);
+  return {
+    dht: undefined,
+    peers: undefined,
+    providing: undefined,
+    problem: undefined,
+    known: 0,
+    run: untilAborted,
+    provide: untilAborted,
+    [Symbol.asyncDispose]: async () => undefined,
+  };
+}
+
+/** The loops of `Providing` hold the items themselves. */
+function measurePending(runtime: Runtime, pending: () => number): void {
+  runtime.own('provide', () => ({
+    get depth() {
+      return pending();
+    },
+    close: () => undefined,
+  }));
+}

@@ -51,6 +51,7 @@ export async function openParts(context: IndexContext) {
       invalidateAll: () => resolving.invalidator.clear(),
       readQuorum:
         dht && (async (signer, label, within) => (await dht.findName(signer, label, { signal: within })).values),
+      onPublished: (record) => network.providing?.published(record),
       onFork: ({ record: { key: signer, label, seq } }) => {
         meters.forks.inc();
         events.publish({ kind: 'name forked', key: signer, label, seq });

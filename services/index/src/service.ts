@@ -40,9 +40,10 @@ export const index = defineService({
         names,
         log: () => names.log,
         tasks,
-        onAnnounced: ({ changed }) => {
+        onAnnounced: ({ changed, added }) => {
           for (const address of changed) prober.forgetFailures(address);
           invalidator.invalidate(changed);
+          network.providing?.announced(added);
         },
         cache: {
           setPinned: (target, isPinned) => (isPinned ? cache.pin(target) : cache.unpin(target)),
@@ -58,6 +59,7 @@ export const index = defineService({
         cache_janitor: ({ stopping }) => runJanitor({ current, cache, store, onProblem }, stopping),
         breaker_janitor: ({ stopping }) => breakers.run(stopping),
         dht: ({ stopping }) => network.run(stopping),
+        provider_sweep: ({ stopping }) => network.provide(stopping),
         prober: (task) => prober.run(task),
         warmup: ({ stopping }) => resolving.warmUp(config.cache.warmup_keys, stopping),
       },

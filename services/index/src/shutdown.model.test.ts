@@ -7,7 +7,7 @@ const SMALL: Shape = { producers: 1, resolvers: 1 };
 
 for (const [promise, shape] of [
   ['a stop at any moment: both producers are answered once, and the resolver ends', { producers: 2, resolvers: 1 }],
-  ['a stop at any moment: no resolver waits for ever', { producers: 1, resolvers: 2 }],
+  ['a stop at any moment: no resolver waits forever', { producers: 1, resolvers: 2 }],
 ] as const)
   test(promise, async (t) => {
     const smaller = shutdown(WorkQueue, SMALL);
