@@ -3,7 +3,7 @@
  *
  * Contract: `proven` if every requested group was verified against the address; then the size is proven too. `failed` if the
  * provider has not got the object or sends anything else in its place. `unreachable` if it did not answer in time, or is
- * overloaded: that is no lie. Never rejects. While the size is unknown, the last group is requested first, because it proves
+ * overloaded: then nothing is known. Never rejects. While the size is unknown, the last group is requested first, because it proves
  * the size; then one at random, so that a provider must have all groups.
  * Bound: two requests, each of one group and its path (`SLICE_BYTES_MAX`). Cancellation: the deadline.
  */

@@ -1,5 +1,5 @@
 /**
- * What the prober found out: verdicts by address and provider, sizes by address, latencies by provider.
+ * The results of probes: verdicts by address and provider, sizes by address, latencies by provider.
  *
  * Contract: `proven` holds for PROVEN_MS. `failed` holds for FAILED_MS, and for ABSENT_MS if the provider only has not got the
  * object, so that a node can recover. A size is a fact about the address and does not expire.

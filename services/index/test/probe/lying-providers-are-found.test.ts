@@ -88,7 +88,7 @@ test('a provider that sends another object fails', async () => {
   assert.deepEqual(result, { kind: 'failed', why: 'false_bytes' });
 });
 
-test('silence, overload and a closed port are no lie', async () => {
+test('silence, overload and a closed port prove nothing', async () => {
   server.handler = stalls;
   assert.deepEqual(await probe({ probe_ms: 100 }), { kind: 'unreachable' });
   for (const status of [429, 500, 503]) {

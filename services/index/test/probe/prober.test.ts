@@ -102,7 +102,11 @@ test('a stalled provider delays no other one, and its breaker opens', async () =
   rig.prober.request(address, { id: 'good', url: server.url });
   await eventually('the proof', () => rig.prober.verdict(address, { id: 'good', url: server.url }) === 'proven');
   await eventually('the breaker', () => rig.breakers.get(storageTarget('stalled'))!.state === 'open');
-  assert.equal(rig.prober.verdict(addressAt(0), { id: 'stalled', url: stalled.url }), undefined, 'silence is no lie');
+  assert.equal(
+    rig.prober.verdict(addressAt(0), { id: 'stalled', url: stalled.url }),
+    undefined,
+    'silence proves nothing',
+  );
   await eventually('all four end', () => rig.prober.totals.unreachable + rig.prober.totals.skipped === 4);
   rig.prober.request(addressAt(9), { id: 'stalled', url: stalled.url });
   const { skipped } = rig.prober.totals;

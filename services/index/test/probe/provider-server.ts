@@ -1,4 +1,4 @@
-/** A storage that serves proofs of objects in memory, and can be told to misbehave. */
+/** A storage that serves proofs of objects in memory, or misbehaves as its handler says. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';

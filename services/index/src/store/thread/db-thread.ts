@@ -5,6 +5,8 @@
  * that is refused changes nothing, and the others are committed. If the disk fails, all calls of the batch fail and none has
  * an effect. The thread opens the database when it needs it, also after it replaced a thread that died.
  */
+// oxlint-disable-next-line ron/no-blocking-calls -- this is a thread
+import { accessSync, constants } from 'node:fs';
 import { join, dirname } from 'node:path';
 // oxlint-disable-next-line ron/no-blocking-calls -- this is a thread
 import type { DatabaseSync } from 'node:sqlite';
@@ -171,6 +173,8 @@ function allWrites(db: DatabaseSync): Writes {
 }
 
 function lockOf(dir: string): Disposable {
+  // SQLite would not say that the disk is read-only.
+  accessSync(dir, constants.W_OK);
   const held = tryLock(join(dir, 'lock'));
   if (held === undefined) throw new RonError('conflict', `${dir} is in use by another process`);
   return held;

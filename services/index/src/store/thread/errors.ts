@@ -3,6 +3,7 @@
 import { statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { RonError } from '@ron/kernel/core';
+import { diskError } from '@ron/log/disk-error';
 import type { CallError } from './calls.ts';
 
 const SQLITE = { BUSY: 5, READONLY: 8, IOERR: 10, CORRUPT: 11, FULL: 13, CANTOPEN: 14, NOTADB: 26 } as const;
@@ -25,14 +26,17 @@ export function callError(error: unknown, path: string | undefined): CallError {
     const { code, message, reason } = error;
     return reason === undefined ? { code, message } : { code, message, reason };
   }
-  const message = error instanceof Error ? error.message : String(error);
   const code = sqliteCode(error);
+  if (code === undefined && typeof (error as NodeJS.ErrnoException).code === 'string')
+    return callError(diskError(error), path);
+  const message = error instanceof Error ? error.message : String(error);
   if (code === SQLITE.FULL || (code === SQLITE.IOERR && isFull(path))) {
     return { code: 'storage_full', message: 'the disk of the index database is full' };
   }
   if (isDamage(error)) return { code: 'integrity', message: `the index database is damaged: ${message}` };
   if (code === SQLITE.BUSY) return { code: 'timeout', message: 'the index database is locked' };
-  if (code === SQLITE.READONLY || code === SQLITE.IOERR || code === SQLITE.CANTOPEN) {
+  if (code === SQLITE.READONLY) return { code: 'not_ready', message: 'the disk of the index database is read-only' };
+  if (code === SQLITE.IOERR || code === SQLITE.CANTOPEN) {
     return { code: 'not_ready', message: `the disk of the index database failed: ${message}` };
   }
   return { code: 'internal', message: `the index database failed: ${message}` };
