@@ -6,8 +6,12 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { after, before, suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { blake3 } from '@napi-rs/blake-hash';
-import { formatAddress } from '@ron/proto';
+import { formatAddress, type Address } from '@ron/proto';
 import { decodeNameRecord, encodeNameRecord, signedNameBytes, type NameRecord } from '@ron/proto/names';
+import { CliError } from '../src/exits.ts';
+import { Io } from '../src/io.ts';
+import { servicesOf, type NodeServices } from '../src/names/node-services.ts';
+import { publish } from '../src/names/publish.ts';
 import { CleanUps, command, inTemporaryDir, up, type Ended } from './support.ts';
 
 const SCRIPT = fileURLToPath(new URL('../../../docs/verify-name.sh', import.meta.url));
@@ -160,6 +164,34 @@ suite('names', () => {
     assert.deepEqual([late.code, /moved to the key/.test(late.stderr)], [1, true], late.stderr);
     await ok('name', 'set', 'moving', 'two', '--key', next.kid);
     assert.equal(await ok('get', 'moving'), 'two');
+  });
+
+  test('a set that another command overtook is published after it; a renewal fails and shows both records', async () => {
+    const [key] = (await json<{ key: string; kid: string }>('name', 'keys')) as [{ key: string; kid: string }];
+    const io = new Io({ stdout: process.stdout, stderr: process.stderr, env: { RON_DIR: dir } });
+    const notes: string[] = [];
+    io.note = (text) => void notes.push(text);
+    const honest = servicesOf({ values: {}, io, signal: AbortSignal.timeout(60_000) }, 'index');
+    /** Another command publishes before each of the first `times` signatures. */
+    const overtaken = (times: number, ...sources: string[]): NodeServices => {
+      let left = times;
+      const kms: NodeServices['kms'] = async (work) => {
+        if (left-- > 0) await ok('name', 'set', 'race', sources[left]!, '--key', key.key);
+        return await honest.kms(work);
+      };
+      return { ...honest, kms };
+    };
+    const next = () => ({ value: addressOf('one') as Address });
+    const init = { label: 'race', key, next, life_s: 1000, ttl_s: undefined };
+    await ok('name', 'set', 'race', 'three', '--key', key.key);
+    const set = await publish({ ...init, onConflict: 'retry' }, overtaken(1, 'two'), io);
+    assert.deepEqual([set.record.seq, set.record.value], [3, addressOf('one')]);
+    assert.deepEqual(notes, [`race was changed by another command to ${addressOf('two')}; publishing after it`]);
+    const twice = publish({ ...init, onConflict: 'retry' }, overtaken(2, 'three', 'two'), io);
+    await assert.rejects(twice, /race was changed meanwhile; nothing was published\n {5}now: {3}b3:.*, seq 5, record/);
+    const renewal = publish({ ...init, onConflict: 'fail' }, overtaken(1, 'two'), io);
+    await assert.rejects(renewal, (error) => error instanceof CliError && error.exit === 'failed');
+    assert.equal((await one('name', 'get', `race@${key.key}`)).address, addressOf('two'));
   });
 
   test('find shows providers and explains the lookup', async () => {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
+import { readFile, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -41,6 +41,8 @@ const normal = (text: string): string =>
     .replace(/^ok {4}\/.*\.ron$/m, 'ok    DIRECTORY')
     .replace(/[\d.]+ [KMGT]iB free/g, 'N free')
     .replace(/audit log: [\d.]+ (?:B|[KMG]iB)/, 'audit log: N')
+    .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'TIME')
+    .replace(/\b(key|record) [0-9a-f]{64}/g, '$1 HEX')
     .replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, 'UUID')
     // The number depends on whether the last entry is signed already.
     .replace(/^entries +\d+, .*$/m, 'entries N');
@@ -63,6 +65,7 @@ suite('README', () => {
 
   before(async () => {
     dir = await temporaryDir(cleanUps);
+    await symlink(join(ROOT, 'docs'), join(dir, 'docs'));
     // Like `npm start`, but on free ports.
     const program = join(ROOT, 'tools/run.js');
     node = new Process(cleanUps, [join(ROOT, 'apps/ron/src/main.ts'), 'up', '--base-port', '0'], { program, cwd: dir });
@@ -73,7 +76,8 @@ suite('README', () => {
 
   /** Runs a command in a shell, with `npx ron` replaced by this project's. */
   async function run(command: string): Promise<string> {
-    const script = `npx() { shift; node ${BIN} "$@"; }\n${command.replaceAll('7101', port)}`;
+    // One pipe, so that notes and results keep their order.
+    const script = `exec 2>&1\nnpx() { shift; node ${BIN} "$@"; }\n${command.replaceAll('7101', port)}`;
     const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env['PATH']}` };
     const child = spawn('bash', ['-c', script], { cwd: dir, env, stdio: ['ignore', 'pipe', 'pipe'] });
     let output = '';
