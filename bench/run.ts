@@ -15,6 +15,7 @@ const BENCHES = [
   'many-chunks',
   'tlog',
   'kms',
+  'index-dht',
   'internal-calls',
   'footprint',
 ];

@@ -95,6 +95,7 @@ export class MemoryNode implements Peers {
   behavior: Behavior = 'normal';
   /** Added to the latency of each request. */
   delay_ms = 0;
+  #stalls = { count: 0, delay_ms: 0 };
   readonly #network: MemoryNetwork;
   readonly #buckets = new Map<number, MemoryNode[]>();
   readonly #providers = new Map<string, Map<string, ProviderClaim>>();
@@ -121,13 +122,9 @@ export class MemoryNode implements Peers {
     if (bucket.length < BUCKET && !bucket.includes(other)) bucket.push(other);
   }
 
-  forget(id: string): void {
-    for (const [at, bucket] of this.#buckets) {
-      this.#buckets.set(
-        at,
-        bucket.filter(({ self }) => self !== id),
-      );
-    }
+  /** The next `count` requests of this node take `delay_ms` longer. */
+  stallNext(count: number, delay_ms: number): void {
+    this.#stalls = { count, delay_ms };
   }
 
   store(key: Uint8Array, claim: ProviderClaim): void {
@@ -236,7 +233,8 @@ export class MemoryNode implements Peers {
       await untilAborted(signal);
       throw signal.reason;
     }
-    await sleep(this.#network.latency_ms() + node.delay_ms, signal);
+    const stall_ms = this.#stalls.count-- > 0 ? this.#stalls.delay_ms : 0;
+    await sleep(this.#network.latency_ms() + node.delay_ms + stall_ms, signal);
     if (node.behavior === 'garbage') throw new RonError('bad_gateway', 'the answer is malformed');
     // A reference: the node may have gone meanwhile.
     if ((node.behavior as Behavior) === 'gone') throw new RonError('unreachable', 'the peer broke off the connection');
