@@ -24,6 +24,7 @@ export const COMMANDS: Readonly<Record<string, Listed>> = {
   audit: { summary: 'verify the audit log of kms, go on after damage', load: () => import('./commands/audit.ts') },
   witness: { summary: 'cosign the audit logs of other nodes', load: () => import('./commands/witness.ts') },
   cap: { summary: 'show, attenuate, issue and revoke capabilities', load: () => import('./commands/cap.ts') },
+  net: { summary: 'invite nodes to a network, show its state', load: () => import('./commands/net.ts') },
   config: { summary: 'print or check the configuration', load: () => import('./commands/config.ts') },
   doctor: { summary: 'check this machine and this node', load: () => import('./commands/doctor.ts') },
   completion: { summary: 'print a completion script for your shell', load: () => import('./commands/completion.ts') },

@@ -13,6 +13,8 @@
  *     .ron/kms/owner.cap     a capability with all scopes of kms, used to mint the others
  *     .ron/<service>/data    the data of the service
  *     .ron/storage/volumes.json  the volumes that storage knows: a start without data_dirs uses their directories
+ *     .ron/net/key           the key of the network that the node has joined, 0600
+ *     .ron/net/network.json  its bootstrap peers, and the address at which other nodes reach this one
  *     .ron/logs/<service>.log
  */
 import { readFileSync } from 'node:fs';
@@ -33,7 +35,15 @@ export interface Home {
   readonly state: string;
   /** The directory of the sockets. */
   readonly run: string;
+  readonly net: NetworkHome;
   of(service: Service): ServiceHome;
+}
+
+/** The files of the network that the node has joined. */
+export interface NetworkHome {
+  readonly dir: string;
+  readonly key: string;
+  readonly network: string;
 }
 
 /** The files of one service. */
@@ -60,6 +70,7 @@ export function homeAt(dir: string): Home {
     lock: join(dir, 'lock'),
     state: join(dir, 'node.json'),
     run: join(dir, 'run'),
+    net: { dir: join(dir, 'net'), key: join(dir, 'net', 'key'), network: join(dir, 'net', 'network.json') },
     of: (service) => ({
       dir: join(dir, service),
       keys: join(dir, service, 'keys'),

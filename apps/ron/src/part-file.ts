@@ -53,7 +53,7 @@ export class PartFile implements AsyncDisposable {
   }
 
   /** Truncates the file to its verified prefix and returns the length of that. */
-  async resume(client: StorageClient, address: Address, signal: AbortSignal): Promise<number> {
+  async resume(client: Pick<StorageClient, 'provenPrefix'>, address: Address, signal: AbortSignal): Promise<number> {
     const proven = await client.provenPrefix(address, fileBody(this.#file, this.#at), { signal });
     await this.startAt(proven);
     return proven;

@@ -7,6 +7,7 @@ import { route, type Route } from '@ron/ingress';
 import { TaskIdSchema, TaskSchema, TasksSchema } from '@ron/service';
 import { adminHandlers, PinSchema, type AdminInit } from './routes/admin.ts';
 import { announce, AnnouncedSchema, AnnounceSchema, type AnnounceInit } from './routes/announce.ts';
+import { dhtStatus, DhtStatusSchema, type DhtStatusInit } from './routes/dht-status.ts';
 import type { LookupRouteInit } from './routes/lookup.ts';
 import { nameRoutes, type NameTableInit } from './routes/name-routes.ts';
 import { providers, PROVIDERS } from './routes/providers.ts';
@@ -16,6 +17,7 @@ import { routing, ROUTING } from './routes/routing.ts';
 export interface IndexRoutesInit extends LookupRouteInit, AnnounceInit, AdminInit, NameTableInit {
   readonly store: AnnounceInit['store'] & AdminInit['store'] & NameTableInit['store'];
   readonly names: AdminInit['names'] & NameTableInit['names'];
+  readonly dhtStatus: DhtStatusInit;
 }
 
 /** Callers wait for a lookup outside of the listener's permits. */
@@ -23,7 +25,13 @@ const LOOKUP = { method: 'GET', scope: null, lane: 'inline', body: 'none', deadl
 const ADMIN = { scope: 'index:admin', lane: 'inline', body: 'none', deadline: 'publish' } as const;
 
 export function routes(init: IndexRoutesInit): Route[] {
-  return [...lookupRoutes(init), ...nameRoutes(init), ...announceRoutes(init), ...adminRoutes(init)];
+  return [
+    ...lookupRoutes(init),
+    ...nameRoutes(init),
+    ...announceRoutes(init),
+    ...adminRoutes(init),
+    dhtRoute(init.dhtStatus),
+  ];
 }
 
 function lookupRoutes(init: LookupRouteInit): Route[] {
@@ -67,6 +75,17 @@ function announceRoutes(init: AnnounceInit): Route[] {
       handler: (context) => announce(init, context),
     }),
   ];
+}
+
+function dhtRoute(init: DhtStatusInit): Route {
+  return route({
+    ...ADMIN,
+    method: 'GET',
+    path: '/admin/dht',
+    summary: 'Returns the state of this node in the DHT: addresses, peers and breakers.',
+    schema: { response: { 200: DhtStatusSchema } },
+    handler: () => dhtStatus(init),
+  });
 }
 
 function adminRoutes(init: AdminInit): Route[] {

@@ -40,6 +40,14 @@ export const index = defineService({
         names,
         log: () => names.log,
         tasks,
+        dhtStatus: {
+          mode: config.dht.mode,
+          peer_id: parts.key.peer_id,
+          bootstrap: config.dht.bootstrap,
+          storage_url: config.index.storage_url,
+          peers: network.peers,
+          breakers: () => breakers.notClosed(),
+        },
         onAnnounced: ({ changed, added }) => {
           for (const address of changed) prober.forgetFailures(address);
           invalidator.invalidate(changed);

@@ -6,6 +6,7 @@ import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, type Exit } from '../exits.ts';
 import { humanSize } from '../format.ts';
 import { servicesOf } from '../names/node-services.ts';
+import { ObjectReader } from '../net/object-reader.ts';
 import { PartFile } from '../part-file.ts';
 import { ProgressLine } from '../progress-line.ts';
 import { addressArg, withStorage } from '../storage.ts';
@@ -17,6 +18,7 @@ const options = {
     value: 'A-B',
     doc: 'Fetch bytes A to B only, inclusive and counted from 0; A- means to the end.',
   },
+  verbose: { type: 'boolean', doc: 'Print the nodes that the object came from, if not from this one.' },
   ...CONNECTION_OPTIONS,
 } as const;
 
@@ -29,7 +31,7 @@ export default command({
     'Fetches an object. Every byte is verified against the address before it is written. A name is LABEL, or LABEL@KEY for\n' +
     'the name of another key; its signed record is verified. With -o, the data goes to\n' +
     'FILE.part, which is renamed to FILE once it is complete. After an interruption, run the same command again: it\n' +
-    'verifies FILE.part and fetches the rest.',
+    'verifies FILE.part and fetches the rest. An object that this node lacks is read from nodes that its index finds.',
   options,
   args: [1, 1],
   examples: {
@@ -67,30 +69,52 @@ function parseRange(text: string): ByteRange {
   return { offset, length: last === undefined ? undefined : Number(last) - offset + 1 };
 }
 
+/** Reads from the named service, or from the own node and the nodes that its index knows. */
+async function withReader<T>(invocation: GetInvocation, work: (reader: ObjectReader) => Promise<T>): Promise<T> {
+  const { values, io, signal } = invocation;
+  const isOwn = values.url === undefined && !io.env['RON_URL'];
+  const { index } = servicesOf(invocation, 'storage');
+  return await withStorage(values, io, signal, async (own) => {
+    const reader = new ObjectReader({
+      own,
+      providers: async (address, within) =>
+        isOwn ? (await index((client) => client.providers(address, { signal: within }))).providers : [],
+      onFailure: (url, why) => {
+        if (values.verbose === true) io.note(`${url} could not deliver the object: ${why}`);
+      },
+    });
+    const result = await work(reader);
+    if (values.verbose === true && reader.from.length > 0) io.note(`read from ${reader.from.join(', ')}`);
+    return result;
+  });
+}
+
 async function toStandardOutput(
-  { values, io, signal }: GetInvocation,
+  invocation: GetInvocation,
   address: Address,
   range: ByteRange | undefined,
 ): Promise<void> {
-  await withStorage(values, io, signal, async (client) => {
+  const { io, signal } = invocation;
+  await withReader(invocation, async (reader) => {
     using line = new ProgressLine('get', io);
     // On a terminal the progress line would mix with the object itself.
     const onProgress = io.stdout.isTTY ? undefined : line.update.bind(line);
-    for await (const bytes of client.get(address, { range, onProgress, signal })) await io.bytes(bytes);
+    for await (const bytes of reader.get(address, { range, onProgress, signal })) await io.bytes(bytes);
   });
 }
 
 async function toFile(
-  { values, io, signal }: GetInvocation,
+  invocation: GetInvocation,
   output: string,
   address: Address,
   range: ByteRange | undefined,
 ): Promise<void> {
+  const { io, signal } = invocation;
   await using part = await PartFile.open(output);
-  const size = await withStorage(values, io, signal, async (client) => {
+  const { size, from } = await withReader(invocation, async (reader) => {
     using line = new ProgressLine(`get ${output}`, io);
     // A range cannot be resumed: only whole groups of the object can be verified again.
-    const kept = range === undefined ? await part.resume(client, address, signal) : 0;
+    const kept = range === undefined ? await part.resume(reader, address, signal) : 0;
     if (range !== undefined) await part.startAt(0);
     if (kept > 0) io.note(`resuming after ${humanSize(kept)}`);
     let done = kept;
@@ -98,7 +122,7 @@ async function toFile(
       line.update({ done_bytes: kept + done_bytes, total_bytes: kept + total_bytes });
     try {
       const init = { range: range ?? { offset: kept }, onProgress, signal, transient: true };
-      for await (const bytes of client.get(address, init)) {
+      for await (const bytes of reader.get(address, init)) {
         await part.write(bytes);
         done += bytes.length;
       }
@@ -107,10 +131,10 @@ async function toFile(
       if (signal.aborted) throw interrupted(signal, done, part.path);
       throw error;
     }
-    return done;
+    return { size: done, from: reader.from };
   });
   await part.finish();
-  io.result('', { address, size, file: output });
+  io.result('', { address, size, file: output, ...(from.length > 0 && { from }) });
 }
 
 function interrupted(signal: AbortSignal, size: number, path: string): CliError {

@@ -16,7 +16,7 @@ import { LogFile } from './log-file.ts';
 import type { Planned } from './plan.ts';
 import { describeExit, LISTEN_FD, ServiceChild, StartError } from './service-child.ts';
 import { drainRounds, startOrder } from './table/call-graph.ts';
-import type { ServiceEntry } from './table/service-entry.ts';
+import { portOf, type ServiceEntry } from './table/service-entry.ts';
 import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 
@@ -58,7 +58,9 @@ export interface Failure {
 }
 
 interface Running {
-  readonly planned: Planned;
+  planned: Planned;
+  /** It stops for a new configuration. */
+  isReplaced: boolean;
   readonly log: LogFile;
   child: ServiceChild | undefined;
   /** Its port, until it has stopped. */
@@ -86,6 +88,7 @@ export class Node {
     this.#init = init;
     this.#running = init.services.map((planned) => ({
       planned,
+      isReplaced: false,
       log: new LogFile({ path: init.keepLogs ? init.home.of(planned.entry.name).log : undefined }),
       child: undefined,
       held: undefined,
@@ -133,6 +136,18 @@ export class Node {
     for (const { child, isReady } of this.#running) if (isReady) child?.signal(signal);
   }
 
+  /** Restarts the services whose flags have changed, if their rows allow it. */
+  follow(services: readonly Planned[]): void {
+    for (const planned of services) {
+      const running = this.#byName(planned.entry.name);
+      const isSame = planned.flags.join('\n') === running.planned.flags.join('\n');
+      if (isSame || planned.entry.restarts_on_reload !== true || this.#stopping !== undefined) continue;
+      running.planned = planned;
+      running.isReplaced = true;
+      running.child?.terminate();
+    }
+  }
+
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
@@ -175,11 +190,17 @@ export class Node {
     return new ServiceChild({
       name: entry.name,
       main: entry.main,
-      flags: held === undefined ? flags : withPort(flags, held),
+      flags: this.#withChosenPorts(held === undefined ? flags : withPort(flags, held)),
       env: this.#init.environmentOf(entry),
       log,
       listen_fd: held?.fd,
     });
+  }
+
+  /** Replaces `portOf` by the ports that were chosen. */
+  #withChosenPorts(flags: readonly string[]): string[] {
+    const chosen = this.#running.map(({ planned, held }) => [portOf(planned.entry.name), held?.port] as const);
+    return flags.map((flag) => chosen.reduce((text, [mark, port]) => text.replace(mark, String(port ?? 0)), flag));
   }
 
   async #listening(running: Running, isFirst: boolean): Promise<void> {
@@ -213,12 +234,15 @@ export class Node {
 
   #onSupervisorEvent(event: SupervisorEvent): void {
     if (event.event !== 'crashed' || event.restart_ms === undefined || this.#stopping !== undefined) return;
-    const { planned, isLate, isReady } = this.#byName(event.kind);
+    const running = this.#byName(event.kind);
+    const { planned, isLate, isReady, isReplaced } = running;
     const { name } = planned.entry;
     // Its failure was reported once.
     if (isLate && !isReady) return;
     const { error } = event;
-    const why = error instanceof StartError ? describeExit(error.exit) : messageOf(error);
+    const died = error instanceof StartError ? describeExit(error.exit) : messageOf(error);
+    const why = isReplaced ? 'has a new configuration' : died;
+    running.isReplaced = false;
     this.#init.onCrash(name, why, event.restart_ms);
   }
 

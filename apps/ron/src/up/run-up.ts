@@ -10,6 +10,7 @@ import { withCompileCache } from '../compile-cache.ts';
 import { CliError, exitOf, messageOf, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
 import { homeOf, socketUrl, type Home } from '../home.ts';
+import { requestedNetwork, type NETWORK_OPTIONS } from '../net/up-options.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
 import { compileAhead } from './compile-ahead.ts';
@@ -32,11 +33,10 @@ const ROOT_POLL_MS = 1000;
 const PROBES_MAX = 8;
 const PROBE_EVERY_MS = 250;
 
-export async function runUp(
-  values: Values<typeof PLAN_OPTIONS>,
-  io: Io,
-  table: readonly ServiceEntry[],
-): Promise<Exit> {
+/** The flags of `ron up`. */
+export type UpOptions = typeof PLAN_OPTIONS & typeof NETWORK_OPTIONS;
+
+export async function runUp(values: Values<UpOptions>, io: Io, table: readonly ServiceEntry[]): Promise<Exit> {
   const stop = new StopSignals(io);
   const own_env = takeEnvironment(io.env);
   const base_port = parsePort(values['base-port'], BASE_PORT_DEFAULT);
@@ -44,10 +44,12 @@ export async function runUp(
   const degraded = values.degraded === true;
   const planAt = (home: Home): Promise<Planned[]> =>
     plan({ ...values, place: { home, base_port, amnesia, degraded }, table, env: own_env });
+  const network = await requestedNetwork(values);
   // Usage errors are found before any file is created. The directory itself may change below (--amnesia).
   await planAt(homeOf(values, io));
   await using locked = await lockHome(values, io, stop.signal);
   const { home } = locked;
+  await network.apply(home, io);
   const services = await planAt(home);
   const waitNote = (name: string, pid: number): void =>
     io.note(`waiting for ${name} of an earlier run to exit (pid ${pid})`);
@@ -79,7 +81,10 @@ export async function runUp(
   stop.onAbort = () => node.abort();
   stop.onReload = () =>
     void planAt(home).then(
-      () => node.forward('SIGHUP'),
+      (planned) => {
+        node.follow(planned);
+        node.forward('SIGHUP');
+      },
       (error: unknown) => io.note(`configuration refused; the previous one stays in force: ${messageOf(error)}`),
     );
   const order = startOrder(services.map(({ entry }) => entry));

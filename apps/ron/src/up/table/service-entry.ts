@@ -57,6 +57,9 @@ export interface SealedFileOf {
   readonly purpose: string;
 }
 
+/** Stands in a flag for the port of a service, if that is chosen at the start. */
+export const portOf = (service: Service): string => `{${service}.port}`;
+
 export type Defaults = (place: Place) => Readonly<Record<string, string>>;
 
 export interface ServiceEntry {
@@ -72,6 +75,8 @@ export interface ServiceEntry {
   readonly knows_revocations?: boolean;
   /** It needs the secrets in the environment of `ron up`: `RON_KEK`, `RON_PIN`, those of the cloud. Default false. */
   readonly holds_secrets?: boolean;
+  /** Its defaults may change while the node runs: a reload restarts it then. Default false. */
+  readonly restarts_on_reload?: boolean;
   /** Its sealed files, each in a directory that a configuration key names. */
   readonly sealed_files?: readonly SealedFileOf[];
   /** Configuration that follows from `Place`. The operator's values take precedence. */

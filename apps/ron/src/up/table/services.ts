@@ -1,10 +1,12 @@
 /** The service table: the services that `ron up` starts. */
+import { isIPv6 } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { AUDIENCE_LABEL, audiencePrefix } from '@ron/auth/audience-names';
 import type { ConfigSchema, KeyTable } from '@ron/config';
 import { defaultPort, type Service } from '@ron/proto';
+import { hasNetwork, isLoopback, readNetwork } from '../../net/network.ts';
 import { knownVolumes } from './known-volumes.ts';
-import type { Call, Defaults, Place, SealedFileOf, ServiceEntry } from './service-entry.ts';
+import { portOf, type Call, type Defaults, type Place, type SealedFileOf, type ServiceEntry } from './service-entry.ts';
 
 /** Derives the keys with which the caller verifies capabilities: its own, or those of all audiences if `label` is the common prefix. */
 function derivesKeys(label: string, more: Pick<Call, 'isRequired'> = {}): Call {
@@ -56,7 +58,7 @@ function common(name: Service, isKeyService: boolean): Defaults {
 
 type Row = Pick<
   ServiceEntry,
-  'calls' | 'derives_keys' | 'holds_secrets' | 'knows_revocations' | 'sealed_files' | 'threads'
+  'calls' | 'derives_keys' | 'restarts_on_reload' | 'holds_secrets' | 'knows_revocations' | 'sealed_files' | 'threads'
 >;
 
 const BLOCKING_WORKER = new URL('tasks/blocking-worker.ts', import.meta.resolve('@ron/kernel'));
@@ -92,24 +94,43 @@ const withDataDir =
     amnesia ? AMNESIA : { data_dir: home.of(name).data };
 
 /** The known directories of storage; at the first start, one in the directory of the node. */
-function storageDefaults({ home, amnesia, degraded }: Place): Readonly<Record<string, string>> {
-  if (amnesia) return AMNESIA;
+function storageDefaults(place: Place): Readonly<Record<string, string>> {
+  const { home, amnesia, degraded } = place;
+  const opened = openedReads(place);
+  if (amnesia) return { ...AMNESIA, ...opened };
   const { data, volumes } = home.of('storage');
   const known = knownVolumes(volumes);
   const data_dirs = known.length === 0 ? data : JSON.stringify(known.map(({ item }) => item));
-  return { data_dirs, volumes_file: volumes, ...(degraded === true && { 'durability.degraded': 'true' }) };
+  return { ...opened, data_dirs, volumes_file: volumes, ...(degraded === true && { 'durability.degraded': 'true' }) };
 }
 
 /** The port after those of the services is for peers. */
 const PEER_PORT_OFFSET = 8;
 
 function indexDefaults(place: Place): Readonly<Record<string, string>> {
-  const { base_port } = place;
-  const fixed = base_port !== 0 && {
-    'dht.listen': `/ip4/127.0.0.1/tcp/${base_port + PEER_PORT_OFFSET}`,
-    'index.storage_url': `http://127.0.0.1:${defaultPort('storage', base_port)}`,
+  const { home, base_port } = place;
+  const { host, bootstrap } = readNetwork(home);
+  const listen_port = base_port === 0 ? 0 : base_port + PEER_PORT_OFFSET;
+  return {
+    ...withDataDir('index')(place),
+    'dht.listen': `/ip${isIPv6(host) ? 6 : 4}/${host}/tcp/${listen_port}`,
+    'index.storage_url': `http://${bindAddress(host, base_port === 0 ? portOf('storage') : defaultPort('storage', base_port))}`,
+    ...(hasNetwork(home) && {
+      'dht.mode': 'join',
+      'dht.network_key_file': home.net.key,
+      'dht.bootstrap': JSON.stringify(bootstrap),
+    }),
   };
-  return { ...withDataDir('index')(place), ...fixed };
+}
+
+const bindAddress = (host: string, port: number | string): string => `${isIPv6(host) ? `[${host}]` : host}:${port}`;
+
+/** Other machines read objects of a node that they can reach. */
+function openedReads({ home, base_port }: Place): Readonly<Record<string, string>> {
+  const { host } = readNetwork(home);
+  if (isLoopback(host)) return {};
+  const bind = bindAddress(host, base_port === 0 ? 0 : defaultPort('storage', base_port));
+  return { 'server.bind': bind, 'server.open_beyond_loopback': 'true' };
 }
 
 export const SERVICE_TABLE: readonly ServiceEntry[] = [
@@ -122,7 +143,7 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service(
     'index',
     import.meta.resolve('@ron/index'),
-    { calls: authCalls('index'), sealed_files: [CACHE], threads: DATABASE_THREAD },
+    { calls: authCalls('index'), sealed_files: [CACHE], threads: DATABASE_THREAD, restarts_on_reload: true },
     indexDefaults,
   ),
   service(

@@ -1,0 +1,58 @@
+/**
+ * An invitation to a network: the addresses of members and the network key, as JSON in a file of mode 0600.
+ *
+ *     {"ron_invite":1,"addresses":["/ip4/192.0.2.1/tcp/7108/p2p/12D3KooW..."],"network_key":"<64 hex digits>"}
+ *
+ * Contract: the holder of the file can join the network, so a file that other users can read is refused. A malformed file is
+ * refused, and the error never quotes it. Bound: `ADDRESSES_MAX` addresses, 64 KiB.
+ */
+import { readSecretFile, writeSecret } from '@ron/log/secret-file';
+import { CliError, messageOf } from '../exits.ts';
+
+export interface Invite {
+  /** Multiaddrs with peer ids. */
+  readonly addresses: readonly string[];
+  /** 32 bytes in hex. */
+  readonly network_key: string;
+}
+
+export const ADDRESSES_MAX = 64;
+const VERSION = 1;
+const KEY = /^[0-9a-f]{64}$/;
+/** An IP address, a TCP port and a peer id. */
+const PEER_ADDRESS = /^\/ip[46]\/([0-9a-f.:]{2,45})\/tcp\/(\d{1,5})\/p2p\/[1-9A-HJ-NP-Za-km-z]{40,64}$/;
+
+export const isPeerAddress = (text: unknown): text is string => typeof text === 'string' && PEER_ADDRESS.test(text);
+
+/** The IP address in a multiaddr with a peer id. */
+export const hostOf = (address: string): string => PEER_ADDRESS.exec(address)?.[1] ?? '';
+
+export async function readInvite(path: string): Promise<Invite> {
+  let text: string;
+  try {
+    text = await readSecretFile(path);
+  } catch (error) {
+    throw new CliError('no_input', messageOf(error));
+  }
+  const invite = parseInvite(text);
+  if (invite === undefined)
+    throw new CliError('no_input', `${path} is not an invitation: make one with \`ron net invite\``);
+  return invite;
+}
+
+export async function writeInvite(path: string, { addresses, network_key }: Invite): Promise<void> {
+  await writeSecret(path, `${JSON.stringify({ ron_invite: VERSION, addresses, network_key })}\n`);
+}
+
+export function parseInvite(text: string): Invite | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  const { ron_invite, addresses, network_key } = (value ?? {}) as Record<string, unknown>;
+  if (ron_invite !== VERSION || !Array.isArray(addresses) || addresses.length > ADDRESSES_MAX) return undefined;
+  if (addresses.length === 0 || !addresses.every(isPeerAddress)) return undefined;
+  return typeof network_key === 'string' && KEY.test(network_key) ? { addresses, network_key } : undefined;
+}

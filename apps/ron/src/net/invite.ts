@@ -1,0 +1,63 @@
+/** `ron net invite`: creates the network at the first invitation, and writes the addresses and the key to a file. */
+import { IndexClient } from '@ron/client';
+import { Deadline, sleep } from '@ron/kernel/core';
+import type { DhtStatusDto } from '@ron/proto';
+import type { CONNECTION_OPTIONS, Invocation } from '../command.ts';
+import { CliError } from '../exits.ts';
+import { homeOf, isAlive, readState, type Home } from '../home.ts';
+import { withClient } from '../service-client.ts';
+import { ADDRESSES_MAX, hostOf, isPeerAddress, writeInvite } from './invite-file.ts';
+import { ensureNetworkKey, isLoopback } from './network.ts';
+
+/** The restart of index, and the load of the DHT code. */
+const JOINED_MS = 20_000;
+const POLL_MS = 100;
+
+type InviteInvocation = Invocation<typeof CONNECTION_OPTIONS>;
+
+export async function invite(invocation: InviteInvocation, output: string): Promise<void> {
+  const { values, io, signal } = invocation;
+  const home = homeOf(values, io);
+  const found = await statusOf(invocation);
+  const network_key = await ensureNetworkKey(home);
+  const status = found.mode === 'join' ? found : await joined(invocation, home);
+  const addresses = status.listening.filter(isPeerAddress).slice(0, ADDRESSES_MAX);
+  if (addresses.length === 0)
+    throw new CliError('unavailable', `the DHT of this node does not listen yet: ${status.problem ?? 'try again'}`);
+  signal.throwIfAborted();
+  await writeInvite(output, { addresses, network_key });
+  if (addresses.every((address) => isLoopback(hostOf(address))))
+    io.note('only nodes on this machine can use it; for others, start this node with --host IP');
+  io.result(`${output}: give it to the other node, which joins with \`ron up --join ${output}\``, {
+    file: output,
+    addresses,
+  });
+}
+
+const statusOf = ({ values, io, signal }: InviteInvocation): Promise<DhtStatusDto> =>
+  withClient(
+    'index',
+    (init) => new IndexClient(init),
+    values,
+    io,
+    signal,
+    (index) => index.dhtStatus({ signal }),
+  );
+
+/** Makes the running node join its new network, and waits until it listens for peers. */
+async function joined(invocation: InviteInvocation, home: Home): Promise<DhtStatusDto> {
+  const state = await readState(home);
+  if (state === undefined || !isAlive(state.pid))
+    throw new CliError('unavailable', 'the node is not running: start it with `ron up`, which joins the new network');
+  // `ron up` restarts index with its new configuration.
+  process.kill(state.pid, 'SIGHUP');
+  using deadline = Deadline.after('net.invite', JOINED_MS, { signal: invocation.signal });
+  for (;;) {
+    // The socket is absent during the restart.
+    const status = await statusOf(invocation).catch(() => invocation.signal.throwIfAborted());
+    if (status?.mode === 'join' && status.listening.length > 0) return status;
+    if (deadline.remaining_ms <= 0)
+      throw new CliError('unavailable', 'index did not join its new network in time: see its log');
+    await sleep(POLL_MS, invocation.signal, 'net.invite');
+  }
+}
