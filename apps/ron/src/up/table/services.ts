@@ -118,7 +118,7 @@ function indexDefaults(place: Place): Readonly<Record<string, string>> {
     ...(hasNetwork(home) && {
       'dht.mode': 'join',
       'dht.network_key_file': home.net.key,
-      'dht.bootstrap': JSON.stringify(bootstrap),
+      ...(bootstrap.length > 0 && { 'dht.bootstrap': bootstrap.join(',') }),
     }),
   };
 }
