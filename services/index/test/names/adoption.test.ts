@@ -113,9 +113,13 @@ test('a publish and an adoption at once never lower the seq', async () => {
   await using node = await openNode(undefined);
   let last = alice.record('a');
   await node.publish(last);
-  for (let round = 0; round < 10; round += 1) {
+  for (let round = 0; round < 30; round += 1) {
     const [mine, theirs] = [alice.record('a', { after: last }), alice.record('a', { after: last })];
-    const [published] = await Promise.allSettled([node.publish(mine), adopt(node, 'a', theirs)]);
+    const adoptLater = async (): Promise<unknown> => {
+      for (let turn = 0; turn < round; turn += 1) await sched.pause('later');
+      return await adopt(node, 'a', theirs);
+    };
+    const [published] = await Promise.allSettled([node.publish(mine), adoptLater()]);
     const stored = await node.store.name(alice.key, 'a');
     const [winner, loser] = inOrder(mine, theirs);
     if (published.status === 'fulfilled') {
