@@ -17,6 +17,7 @@ const BENCHES = [
   'kms',
   'index-dht',
   'internal-calls',
+  'index-dht-requests',
   'footprint',
 ];
 

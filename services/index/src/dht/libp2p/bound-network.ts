@@ -12,7 +12,15 @@ import { KeptStream } from './kept-stream.ts';
 import { encodeMessage, KAD, type KadPeer, type KadType } from './message.ts';
 import type { Kad } from './node.ts';
 import { peerIdText } from './peer-refs.ts';
-import type { StockMessage } from './serve.ts';
+
+/** A message as kad-dht represents it. */
+interface StockMessage {
+  type: string;
+  key?: Uint8Array | undefined;
+  record?: Uint8Array | undefined;
+  closer: { id: Uint8Array; multiaddrs: Uint8Array[] }[];
+  providers: { id: Uint8Array; multiaddrs: Uint8Array[] }[];
+}
 
 interface Network {
   _writeReadMessage(

@@ -4,7 +4,7 @@
  * Contract: each request goes over a kept stream, or over a new one to a peer that is dialed by its known addresses. Failures:
  * `unreachable` (no connection, stream reset), `bad_gateway` (a malformed answer), `busy` (too many requests), the reason of the
  * signal. A peer that could not be dialed `DIAL_FAILURES_MAX` times in a row leaves the routing table until it connects again.
- * Bound: see `stream-pool.ts`, `message.ts` and `datastore.ts`.
+ * Bound: see `stream-pool.ts`, `message.ts`, `serve.ts` and `peer-rows.ts`.
  * Cancellation: by the signal of each call, at once. Disposal ends all requests and connections within `CLOSE_MS`.
  */
 import type { Stream } from '@libp2p/interface';
@@ -13,23 +13,33 @@ import { multiaddr } from '@multiformats/multiaddr';
 import { isRonError, LATE, orAborted, RonError, sched, withTimeout } from '@ron/kernel';
 import { positionOfKey } from '../keys.ts';
 import type { PeerAnswer, PeerRef, Peers, ProviderClaim } from '../peers.ts';
+import { KadAnswers } from './answers.ts';
 import { boundNetwork } from './bound-network.ts';
-import { IndexDatastore, type IndexDatastoreInit } from './datastore.ts';
+import { DhtRecords, type DhtRecordsInit } from './dht-records.ts';
 import { decodeRecord, encodeMessage, encodeRecord, KAD, type KadMessage, type KadPeer } from './message.ts';
-import { createDhtNode, PROTOCOL, type DhtNode, type DhtNodeInit } from './node.ts';
+import { createDhtNode, DIAL_MS, PROTOCOL, STREAMS_MAX, type DhtNode, type DhtNodeInit } from './node.ts';
 import { addrsOfSelf, AnsweredPeer, peerIdText } from './peer-refs.ts';
+import { PeerRows } from './peer-rows.ts';
 import { ProviderUrls } from './provider-urls.ts';
 import { KadServer } from './serve.ts';
 import { StreamPool } from './stream-pool.ts';
 
 export interface Libp2pPeersInit
   extends
-    Pick<DhtNodeInit, 'self' | 'seed' | 'network_key' | 'listen' | 'storage_url' | 'names'>,
-    Pick<IndexDatastoreInit, 'store' | 'warn'> {
+    Pick<DhtNodeInit, 'self' | 'seed' | 'network_key' | 'listen' | 'dial_ms' | 'storage_url'>,
+    Pick<DhtRecordsInit, 'store' | 'names' | 'provides'> {
   /** Peer ids; empty: every holder of the network key. */
   readonly allow: readonly string[];
-  /** Whether this node has the object of this key (a multihash). */
-  readonly provides: (key: Uint8Array) => Promise<boolean>;
+  /** Called for a failure to persist peers. */
+  readonly warn: (error: unknown) => void;
+}
+
+interface Parts {
+  readonly node: DhtNode;
+  readonly rows: PeerRows;
+  readonly records: DhtRecords;
+  readonly urls: ProviderUrls;
+  readonly server: KadServer;
 }
 
 const DIAL_FAILURES_MAX = 3;
@@ -41,46 +51,36 @@ const CLOSE_MS = 1500;
 export class Libp2pPeers implements Peers {
   readonly self: string;
   readonly node: DhtNode;
-  readonly #datastore: IndexDatastore;
-  readonly #server: KadServer;
-  readonly #urls: ProviderUrls;
-  readonly #streams: StreamPool;
+  readonly #parts: Parts;
+  readonly #streams = new StreamPool();
   /** Failed dials in a row. */
   readonly #failures = new Map<string, number>();
 
-  private constructor(self: string, node: DhtNode, datastore: IndexDatastore, urls: ProviderUrls) {
+  private constructor(self: string, parts: Parts) {
     this.self = self;
-    this.node = node;
-    this.#datastore = datastore;
-    this.#urls = urls;
-    this.#server = new KadServer(node.services.kad.rpc);
-    this.#streams = new StreamPool((peer, signal) => this.#open({ id: peer, addrs: [] }, signal));
+    this.node = parts.node;
+    this.#parts = parts;
   }
 
   /** Listens. */
   static async open(init: Libp2pPeersInit): Promise<Libp2pPeers> {
-    const allowed = new Set(init.allow);
-    const isAllowed = (peer: string): boolean => allowed.size === 0 || allowed.has(peer);
-    const provides = init.storage_url === undefined ? async () => false : init.provides;
-    const datastore = await IndexDatastore.open({ ...init, provides, isAllowed });
-    let urls: ProviderUrls | undefined;
-    const isOwnIp = (peer: string, ip: string): boolean => urls!.isOwnIp(peer, ip);
-    const node = await createDhtNode({ ...init, isAllowed, datastore, isOwnIp });
-    urls = new ProviderUrls(node);
-    const peers = new Libp2pPeers(init.self, node, datastore, urls);
-    await peers.#start();
-    return peers;
+    const peers = new Libp2pPeers(init.self, await openParts(init));
+    try {
+      await peers.#start();
+      return peers;
+    } catch (error) {
+      await peers[Symbol.asyncDispose]();
+      throw error;
+    }
   }
 
   async #start(): Promise<void> {
-    const { kad } = this.node.services;
-    boundNetwork(kad);
+    boundNetwork(this.node.services.kad);
     await this.node.start();
     // libp2p does it a second later; until then an answer would name this node without addresses.
     await this.node.peerStore.patch(this.node.peerId, { multiaddrs: this.node.getMultiaddrs() });
-    // kad-dht stops serving, and our server takes its place.
-    await kad.setMode('client');
-    await this.node.handle(PROTOCOL, this.#server.onStream, { maxInboundStreams: 1024, maxOutboundStreams: 1024 });
+    const limits = { maxInboundStreams: STREAMS_MAX, maxOutboundStreams: STREAMS_MAX };
+    await this.node.handle(PROTOCOL, this.#parts.server.onStream, limits);
   }
 
   get known(): number {
@@ -150,7 +150,7 @@ export class Libp2pPeers implements Peers {
     signal: AbortSignal,
   ): Promise<KadMessage> {
     const request = { key: undefined, record: undefined, closer: [], providers: [], ...message };
-    const answer = await orAborted(this.#server.handle(this.node.peerId, request), signal);
+    const answer = await orAborted(this.#parts.server.answer(this.node.peerId, request), signal);
     return answer ?? request;
   }
 
@@ -199,7 +199,7 @@ export class Libp2pPeers implements Peers {
     const claims = peers.map(async ({ id: bytes, addrs }): Promise<ProviderClaim | undefined> => {
       const id = peerIdText(bytes);
       if (id === undefined || id === this.self) return undefined;
-      return { id, url: await this.#urls.find(id, addrs, signal) };
+      return { id, url: await this.#parts.urls.find(id, addrs, signal) };
     });
     return (await Promise.all(claims)).filter((claim) => claim !== undefined);
   }
@@ -215,8 +215,24 @@ export class Libp2pPeers implements Peers {
     if ((await withTimeout(stopped, CLOSE_MS)) === LATE)
       for (const connection of this.node.getConnections())
         connection.abort(new RonError('closed', 'the DHT is closed'));
-    await this.#datastore[Symbol.asyncDispose]();
+    await this.#parts.records[Symbol.asyncDispose]();
+    await this.#parts.rows[Symbol.asyncDispose]();
   }
+}
+
+async function openParts(init: Libp2pPeersInit): Promise<Parts> {
+  const allowed = new Set(init.allow);
+  const isAllowed = (peer: string): boolean => allowed.size === 0 || allowed.has(peer);
+  const rows = await PeerRows.open(init.store, init.warn);
+  let urls: ProviderUrls | undefined;
+  const isOwnIp = (peer: string, ip: string): boolean => urls!.isOwnIp(peer, ip);
+  const node = await createDhtNode({ ...init, isAllowed, rows, isOwnIp });
+  // Half of it: the lookup that waits for the URL has a budget of its own.
+  urls = new ProviderUrls(node, (init.dial_ms ?? DIAL_MS) / 2);
+  const provides = init.storage_url === undefined ? async () => false : init.provides;
+  const records = new DhtRecords({ ...init, provides });
+  const server = new KadServer(new KadAnswers({ node, rows, records, isAllowed }));
+  return { node, rows, records, urls, server };
 }
 
 function valueOf({ record }: KadMessage, key: Uint8Array): Uint8Array | undefined {

@@ -29,6 +29,8 @@ export interface KadPeer {
   /** The multihash. */
   readonly id: Uint8Array;
   readonly addrs: readonly Uint8Array[];
+  /** Its encoding, if it was prepared. */
+  readonly encoded?: Uint8Array;
 }
 
 export interface KadMessage {
@@ -224,7 +226,13 @@ class FieldWriter {
   }
 }
 
+/** A peer that is part of many messages. */
+export function encodedPeer(peer: KadPeer): KadPeer {
+  return { ...peer, encoded: Uint8Array.from(encodePeer(peer)) };
+}
+
 function encodePeer(peer: KadPeer): Uint8Array {
+  if (peer.encoded !== undefined) return peer.encoded;
   const writer = new FieldWriter();
   writer.bytes(1, peer.id);
   for (const addr of peer.addrs) writer.bytes(2, addr);

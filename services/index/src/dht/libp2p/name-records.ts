@@ -1,5 +1,5 @@
 /**
- * Name records in the DHT: the validator and the selector of `/ron-name/...`. Stock kad-dht accepts an older record in place of
+ * Name records in the DHT: the validator of `/ron-name/...`. Stock kad-dht accepts an older record in place of
  * a newer one; here the key, the signature, the validity and the seq are checked before a record is kept or returned.
  */
 import { RonError } from '@ron/kernel';
@@ -7,7 +7,6 @@ import { decodeNameRecord, splitSignedName } from '@ron/proto/names';
 import { blake3 } from '@ron/simd';
 import type { Names } from '../../publish/names.ts';
 import type { StoredRecord } from '../../store/index-store.ts';
-import { supersedes } from '../../store/record-order.ts';
 import { nameKey } from '../keys.ts';
 
 /** The order of the records of one name. */
@@ -48,17 +47,4 @@ export function orderOfNameValue(value: Uint8Array): RecordOrder | undefined {
   if (!decoded.ok) return undefined;
   const { key, seq, not_after } = decoded.record;
   return { key, seq, not_after, hash: blake3(parts.record) };
-}
-
-/** The index of the value that wins; damaged ones lose. */
-export function selectNameValue(values: readonly Uint8Array[]): number {
-  let best = 0;
-  let order: RecordOrder | undefined;
-  for (const [at, value] of values.entries()) {
-    const next = orderOfNameValue(value);
-    if (next === undefined || (order !== undefined && !supersedes(next, order))) continue;
-    best = at;
-    order = next;
-  }
-  return best;
 }

@@ -9,16 +9,16 @@ import { preSharedKey } from '@libp2p/pnet';
 import { tcp } from '@libp2p/tcp';
 import { yamux } from '@libp2p/yamux';
 import { createLibp2p } from 'libp2p';
-import type { Names } from '../../publish/names.ts';
-import { NAME_NAMESPACE } from '../keys.ts';
 import { endpointOf, storageAddr } from './addresses.ts';
-import { PEER_AGE_MS, type IndexDatastore } from './datastore.ts';
-import { selectNameValue, verifyNameValue } from './name-records.ts';
-import type { KadRpc } from './serve.ts';
+import { includes } from './answers.ts';
+import { PeerDatastore } from './datastore.ts';
+import { PEER_AGE_MS, type PeerRows } from './peer-rows.ts';
 
 export const PROTOCOL = '/ron/kad/1.0.0';
-const DIAL_MS = 600;
-const STREAMS_MAX = 1024;
+/** The default of `dial_ms`. */
+export const DIAL_MS = 600;
+/** Streams of one connection. */
+export const STREAMS_MAX = 1024;
 const CONNECTIONS_MAX = 512;
 /** Nodes behind one address, such as those of one machine, start together. */
 const CONNECTIONS_PER_S_AND_HOST = 64;
@@ -29,14 +29,12 @@ const PEER_BYTES_MAX = 4096;
 
 /** The parts of kad-dht that its interface does not declare. The versions are exact; the contract test uses all of them. */
 export interface Kad extends KadDHT {
-  readonly rpc: KadRpc;
   readonly routingTable: {
     readonly size: number;
-    closestPeers(position: Uint8Array, options: { count: number }): PeerId[];
+    closestPeers(position: Uint8Array, options: { count: number; exclude?: PeerId[] }): PeerId[];
     remove(peer: PeerId): Promise<void>;
   };
   readonly network: object;
-  setMode(mode: 'client' | 'server'): Promise<void>;
 }
 
 export interface DhtNode extends Libp2p {
@@ -50,11 +48,12 @@ export interface DhtNodeInit {
   readonly seed: Uint8Array;
   readonly network_key: Uint8Array;
   readonly listen: string;
+  /** Time to connect to a peer. Default `DIAL_MS`; tests on a busy machine need more. */
+  readonly dial_ms?: number | undefined;
   /** Announced to other peers; undefined: this node provides nothing. */
   readonly storage_url: string | undefined;
   readonly isAllowed: (peer: string) => boolean;
-  readonly names: Pick<Names, 'accepts'>;
-  readonly datastore: IndexDatastore;
+  readonly rows: PeerRows;
   /** Whether the peer was reached at this IP. */
   readonly isOwnIp: (peer: string, ip: string) => boolean;
 }
@@ -63,6 +62,7 @@ export interface DhtNodeInit {
 export async function createDhtNode(init: DhtNodeInit): Promise<DhtNode> {
   const privateKey = await generateKeyPairFromSeed('Ed25519', init.seed);
   init.seed.fill(0);
+  const { dial_ms = DIAL_MS } = init;
   const addr = init.storage_url === undefined ? undefined : storageAddr(init.storage_url);
   return (await createLibp2p({
     start: false,
@@ -75,53 +75,49 @@ export async function createDhtNode(init: DhtNodeInit): Promise<DhtNode> {
     streamMuxers: [yamux()],
     connectionGater: gater(init.isAllowed),
     connectionManager: {
-      dialTimeout: DIAL_MS,
-      addressDialTimeout: DIAL_MS,
+      dialTimeout: dial_ms,
+      addressDialTimeout: dial_ms,
       maxConnections: CONNECTIONS_MAX,
       inboundConnectionThreshold: CONNECTIONS_PER_S_AND_HOST,
       maxIncomingPendingConnections: CONNECTIONS_PER_S_AND_HOST,
-      inboundUpgradeTimeout: 5 * DIAL_MS,
+      inboundUpgradeTimeout: 5 * dial_ms,
       resolvers: {},
     },
-    datastore: init.datastore,
+    datastore: new PeerDatastore(init.rows),
     peerStore: {
       maxAddressAge: PEER_AGE_MS,
       maxPeerAge: PEER_AGE_MS,
       addressFilter: async (peer, { bytes }) => isKept(init, peer.toString(), bytes),
     },
     logger: SILENT,
-    services: { identify: identify(), identifyPush: identifyPush(), ping: ping(), kad: kad(init.names) },
+    services: { identify: identify(), identifyPush: identifyPush(), ping: ping(), kad: kad(dial_ms) },
   })) as unknown as DhtNode;
 }
 
 /** Whether the peer store keeps an address: only IPs, few per peer, and a storage URL only with an IP of the peer. */
-function isKept({ self, datastore, isOwnIp }: DhtNodeInit, peer: string, addr: Uint8Array): boolean {
+function isKept({ self, rows, isOwnIp }: DhtNodeInit, peer: string, addr: Uint8Array): boolean {
   if (peer === self) return true;
   const endpoint = endpointOf(addr);
   if (endpoint === undefined) return false;
-  const row = datastore.peerRow(peer);
+  const row = rows.byId(peer);
   // Stored before: it was checked then.
-  if (row !== undefined && Buffer.from(row.buffer, row.byteOffset, row.length).includes(addr)) return true;
+  if (row !== undefined && includes(row, addr)) return true;
   if (row !== undefined && row.length + addr.length > PEER_BYTES_MAX) return false;
   return endpoint.kind === 'p2p' || isOwnIp(peer, endpoint.ip);
 }
 
-function kad(names: Pick<Names, 'accepts'>): ReturnType<typeof kadDHT> {
+function kad(dial_ms: number): ReturnType<typeof kadDHT> {
   return kadDHT({
     protocol: PROTOCOL,
-    clientMode: false,
+    // The requests of other peers are answered by `KadAnswers`.
+    clientMode: true,
     peerInfoMapper: passthroughMapper,
     allowQueryWithZeroPeers: true,
-    maxInboundStreams: STREAMS_MAX,
     maxOutboundStreams: STREAMS_MAX,
     routingTableUpdateMaxQueueSize: 256,
-    networkDialTimeout: { maxTimeout: DIAL_MS },
+    networkDialTimeout: { maxTimeout: dial_ms },
     // The sweep provides again, and the store expires records.
     reprovide: { interval: NEVER_MS },
-    validators: {
-      [NAME_NAMESPACE]: async (key, value) => void (await verifyNameValue(names, key, value)),
-    },
-    selectors: { [NAME_NAMESPACE]: (_key, values) => selectNameValue(values) },
   });
 }
 

@@ -4,7 +4,7 @@
  * Contract: a URL is returned only if this node has reached the peer, proven by its key, at the IP of the URL: by an open
  * connection, or by dialing that IP. A verified IP is trusted for `TRUST_MS`.
  * Bound: `VERIFIED_MAX` IPs, the oldest is dropped; `DIALS_MAX` dials at once, beyond that a URL that needs one is not returned.
- * Cancellation: by the signal, and after `DIAL_MS`: then the URL is undefined.
+ * Cancellation: by the signal, and after `dial_ms`: then the URL is undefined.
  */
 import type { Libp2p } from '@libp2p/interface';
 import { peerIdFromString } from '@libp2p/peer-id';
@@ -15,18 +15,19 @@ import { endpointOf, endpointText, endpointUrl, type Endpoint } from './addresse
 const VERIFIED_MAX = 4096;
 const TRUST_MS = 600_000;
 const DIALS_MAX = 16;
-const DIAL_MS = 300;
 /** URLs of one provider that are tried. */
 const URLS_MAX = 2;
 
 export class ProviderUrls {
   readonly #node: Libp2p;
+  readonly #dial_ms: number;
   /** `<peer id> <ip>` to the time of its verification; the oldest first. */
   readonly #verified = new Map<string, number>();
   #dials = 0;
 
-  constructor(node: Libp2p) {
+  constructor(node: Libp2p, dial_ms: number) {
     this.#node = node;
+    this.#dial_ms = dial_ms;
   }
 
   /** The URL among the addresses that a third peer reported for `id`; undefined if there is none or it is not its own. */
@@ -63,7 +64,7 @@ export class ProviderUrls {
     if (endpoints.length === 0 || this.#dials >= DIALS_MAX) return false;
     this.#dials++;
     try {
-      using deadline = Deadline.after('dht_dial', DIAL_MS, { signal });
+      using deadline = Deadline.after('dht_dial', this.#dial_ms, { signal });
       const addrs = endpoints.map((endpoint) => multiaddr(`${endpointText(endpoint)}/p2p/${id}`));
       // By force: an open connection to another IP of the peer does not prove this one.
       await deadline.run((within) => this.#node.dial(addrs, { signal: within, force: true }));

@@ -1,6 +1,5 @@
 /**
- * Answers the requests of other peers: frames and bounds are ours, the handlers are those of kad-dht, which would read messages
- * of 4 MiB and keep every address in them.
+ * The streams that other peers open for their requests.
  *
  * Contract: the requests of a stream are answered in order. A malformed or refused request resets its stream.
  * Bound: `REQUEST_BYTES_MAX` per message; `QUEUED_MAX` messages per stream, beyond that the stream is reset; above `PAUSE_AT` the
@@ -9,9 +8,9 @@
  */
 import type { PeerId, Stream, StreamHandler } from '@libp2p/interface';
 import { RonError, sched, type Timer } from '@ron/kernel';
-import { endpointOf } from './addresses.ts';
+import type { KadAnswers } from './answers.ts';
 import { FrameReader } from './frame-reader.ts';
-import { decodeMessage, encodeMessage, KAD, type KadMessage, type KadPeer, type KadType } from './message.ts';
+import { decodeMessage, encodeMessage, type KadMessage } from './message.ts';
 
 /** A name record has 1 KiB; the addresses of a provider have less. */
 const REQUEST_BYTES_MAX = 16 * 1024;
@@ -20,46 +19,24 @@ const QUEUED_MAX = 1024;
 const IN_FLIGHT_MAX = 256;
 const IDLE_MS = 10_000;
 
-/** The handlers of kad-dht. */
-export interface KadRpc {
-  handleMessage(peer: PeerId, message: StockMessage): Promise<StockMessage | undefined>;
-}
-
-export interface StockMessage {
-  type: string;
-  key?: Uint8Array | undefined;
-  record?: Uint8Array | undefined;
-  closer: StockPeer[];
-  providers: StockPeer[];
-}
-
-interface StockPeer {
-  id: Uint8Array;
-  multiaddrs: Uint8Array[];
-}
-
-const NAMES = Object.keys(KAD);
-const TYPES = new Map(Object.entries(KAD));
-
 export class KadServer {
-  readonly #rpc: KadRpc;
+  readonly #answers: KadAnswers;
   #inFlight = 0;
 
-  constructor(rpc: KadRpc) {
-    this.#rpc = rpc;
+  constructor(answers: KadAnswers) {
+    this.#answers = answers;
   }
 
   readonly onStream: StreamHandler = async (stream, connection) => {
-    await new InboundStream(stream, (frame) => this.handle(connection.remotePeer, decodeMessage(frame))).done;
+    await new InboundStream(stream, (frame) => this.answer(connection.remotePeer, decodeMessage(frame))).done;
   };
 
   /** Resolves with the answer; undefined if the request has none. */
-  async handle(peer: PeerId, request: KadMessage): Promise<KadMessage | undefined> {
+  async answer(peer: PeerId, request: KadMessage): Promise<KadMessage | undefined> {
     if (this.#inFlight >= IN_FLIGHT_MAX) throw new RonError('busy', 'too many DHT requests', { op: 'dht_serve' });
     this.#inFlight++;
     try {
-      const answer = await this.#rpc.handleMessage(peer, toStock(request));
-      return answer && fromStock(answer);
+      return await this.#answers.answer(peer, request);
     } finally {
       this.#inFlight--;
     }
@@ -138,29 +115,4 @@ class InboundStream {
     this.#timer.cancel();
     this.#end();
   }
-}
-
-function toStock(message: KadMessage): StockMessage {
-  return {
-    type: NAMES[message.type]!,
-    key: message.key,
-    record: message.record,
-    closer: [],
-    providers: message.providers.map(({ id, addrs }) => ({
-      id,
-      multiaddrs: addrs.filter((addr) => endpointOf(addr) !== undefined),
-    })),
-  };
-}
-
-const fromStockPeer = ({ id, multiaddrs }: StockPeer): KadPeer => ({ id, addrs: multiaddrs });
-
-function fromStock(message: StockMessage): KadMessage {
-  return {
-    type: TYPES.get(message.type) as KadType,
-    key: message.key,
-    record: message.record,
-    closer: message.closer.map(fromStockPeer),
-    providers: message.providers.map(fromStockPeer),
-  };
 }

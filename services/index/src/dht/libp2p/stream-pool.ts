@@ -21,7 +21,6 @@ const IDLE_MS = 5000;
 const SWEEP_MS = 1000;
 
 export class StreamPool implements Disposable {
-  readonly #open: (peer: string, signal: AbortSignal) => Promise<Stream>;
   /** In the order of their last use. */
   readonly #idle = new Set<KeptStream>();
   readonly #idleOf = new Map<string, KeptStream[]>();
@@ -33,16 +32,17 @@ export class StreamPool implements Disposable {
   #timer: Timer | undefined;
   #isClosed = false;
 
-  constructor(open: (peer: string, signal: AbortSignal) => Promise<Stream>) {
-    this.#open = open;
-  }
-
   get size(): { readonly idle: number; readonly inUse: number } {
     return { idle: this.#idle.size, inUse: this.#inUse.size };
   }
 
-  /** Sends bytes to the peer, without the peer's addresses: `open` knows them. Resolves with its answer. */
-  async exchange(peer: string, bytes: Uint8Array, signal: AbortSignal, open = this.#open): Promise<KadMessage> {
+  /** Sends bytes to the peer and resolves with its answer. `open` is called if no stream is idle. */
+  async exchange(
+    peer: string,
+    bytes: Uint8Array,
+    signal: AbortSignal,
+    open: () => Promise<Stream>,
+  ): Promise<KadMessage> {
     signal.throwIfAborted();
     using _ = this.#admit(peer);
     const kept = this.#takeIdle(peer);
@@ -53,7 +53,7 @@ export class StreamPool implements Disposable {
         if (signal.aborted || !isRonError(error, 'unreachable')) throw error;
       }
     }
-    const stream = await open(peer, signal);
+    const stream = await open();
     return await this.#exchangeOn(new KeptStream(peer, stream), bytes, signal);
   }
 

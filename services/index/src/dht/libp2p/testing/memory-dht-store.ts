@@ -1,6 +1,8 @@
 /** The key-value part of `IndexStore` in memory, with its expiry and quotas. */
 import { RonError } from '@ron/kernel';
-import type { DhtStore } from '../datastore.ts';
+import type { DhtRecordsInit } from '../dht-records.ts';
+
+type DhtStore = DhtRecordsInit['store'];
 
 interface Row {
   readonly value: Uint8Array;

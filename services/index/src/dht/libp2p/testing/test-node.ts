@@ -29,6 +29,7 @@ export async function openNode(init: Partial<Libp2pPeersInit> = {}, names = new 
     listen: '/ip4/127.0.0.1/tcp/0',
     storage_url: `http://127.0.0.1:${7000 + (seeds % 1000)}`,
     allow: [],
+    dial_ms: 20_000,
     names,
     provides: async () => false,
     warn: (error) => {
