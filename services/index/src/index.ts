@@ -1,2 +1,3 @@
 export * from './config.ts';
 export * from './service.ts';
+export type { IndexStore } from './store/index-store.ts';

@@ -17,14 +17,15 @@ import type { IndexContext } from './service.ts';
 import { SqliteStore } from './store/sqlite-store.ts';
 
 export async function openParts(context: IndexContext) {
-  const { config, current, runtime, log, metrics, fs, signal, events, resources, openAuth } = context;
+  const { config, current, runtime, log, metrics, fs, signal, events, resources, openAuth, overrides } = context;
   // [index I-12] Without a directory nothing is written.
   const dir = config.amnesia.enabled ? undefined : config.data_dir!;
   await openAuth({ dir });
   const key = await openNodeKey({ dir, fs, signal });
   const meters = indexMeters(metrics);
   const warn = (message: string, err?: unknown): void => log.warn({ err }, message);
-  const store = resources.use(await openStore(context, dir, () => void names.restore(NEVER).catch(() => undefined)));
+  const opened = resources.use(await openStore(context, dir, () => void names.restore(NEVER).catch(() => undefined)));
+  const store = overrides.wrapStore?.(opened) ?? opened;
   const breakers = openBreakers(context);
   const network: Network = resources.use(
     openNetwork({

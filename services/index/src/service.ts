@@ -15,9 +15,13 @@ import { runJanitor } from './janitor.ts';
 import { openParts } from './parts.ts';
 import { gatesOf } from './readiness.ts';
 import { routes } from './routes.ts';
+import type { IndexStore } from './store/index-store.ts';
 
 /** Parts that a program may replace. */
-export interface IndexOverrides {}
+export interface IndexOverrides {
+  /** Receives the opened database and returns the one that is used. */
+  readonly wrapStore: (store: IndexStore) => IndexStore;
+}
 export type IndexContext = OpenContext<IndexConfig, typeof concurrency, IndexEvent, IndexOverrides>;
 
 export const index = defineService({
