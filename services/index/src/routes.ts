@@ -9,6 +9,7 @@ import { adminHandlers, PinSchema, type AdminInit } from './routes/admin.ts';
 import { announce, AnnouncedSchema, AnnounceSchema, type AnnounceInit } from './routes/announce.ts';
 import { dhtStatus, DhtStatusSchema, type DhtStatusInit } from './routes/dht-status.ts';
 import type { LookupRouteInit } from './routes/lookup.ts';
+import { ProvidersSchema, ResolveSchema, RoutingSchema } from './routes/lookup-schemas.ts';
 import { nameRoutes, type NameTableInit } from './routes/name-routes.ts';
 import { providers, PROVIDERS } from './routes/providers.ts';
 import { RESOLVE, resolve } from './routes/resolve.ts';
@@ -40,21 +41,21 @@ function lookupRoutes(init: LookupRouteInit): Route[] {
       ...LOOKUP,
       path: '/resolve/*',
       summary: 'Resolves an address, or a name and its address, to the object and its ranked providers.',
-      schema: RESOLVE,
+      schema: { ...RESOLVE, response: { 200: ResolveSchema } },
       handler: (context) => resolve(init, context),
     }),
     route({
       ...LOOKUP,
       path: '/providers/:address',
       summary: 'Returns the providers of an address, ranked, or as ndjson in order of arrival.',
-      schema: PROVIDERS,
+      schema: { ...PROVIDERS, response: { 200: ProvidersSchema } },
       handler: (context) => providers(init, context),
     }),
     route({
       ...LOOKUP,
       path: '/routing/v1/providers/:cid',
       summary: 'Returns the providers of a raw BLAKE3 CID (Delegated Routing V1).',
-      schema: ROUTING,
+      schema: { ...ROUTING, response: { 200: RoutingSchema } },
       handler: (context) => routing(init, context),
     }),
   ];
