@@ -14,7 +14,6 @@ export { addressGroup, type ClientAddress } from './overload/admission-addresses
 export { Admission, type Caller, type EnterResult } from './overload/admission.ts';
 export { Breaker, verdictOf, type BreakerInit, type BreakerState, type Verdict } from './overload/breaker.ts';
 export { Brownout, BROWNOUT_DEFAULTS, type BrownoutInit } from './overload/brownout.ts';
-export { Hedge, type HedgeInit } from './overload/hedge.ts';
 export { LatencyWindow, type LatencyWindowInit } from './overload/latency-window.ts';
 export { TokenBucket } from './overload/token-bucket.ts';
 export { RetryBudget } from './retry/retry-budget.ts';
