@@ -110,6 +110,7 @@ export class SqliteStore implements IndexStore {
     const store = new SqliteStore(init);
     try {
       await store.#open('open', []);
+      await store.#startReaders();
       return store;
     } catch (error) {
       await store[Symbol.asyncDispose]();
@@ -271,6 +272,15 @@ export class SqliteStore implements IndexStore {
     if ('error' in answer) throw asError(answer.error);
     if (answer.movedAside !== undefined) this.#init.onMovedAside?.(answer.movedAside);
     this.#setState({ epoch: answer.epoch, applied: answer.applied });
+  }
+
+  /** A thread needs longer to start than a call may take, on a busy machine. A failure is left to the first read. */
+  async #startReaders(): Promise<void> {
+    if (this.#readers === this.#writer) return;
+    const starts = Array.from({ length: READERS }, () =>
+      this.#readers.run('open', [this.#database('reader')], OPEN_MS).catch(() => undefined),
+    );
+    await Promise.all(starts);
   }
 
   /** Once at a time: all calls that met the damage report it. */
