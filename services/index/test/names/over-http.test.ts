@@ -1,6 +1,8 @@
 /** Names, trust and the log over HTTP. */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { after, before, suite, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import type { NameDto, NamePageDto, TrustListDto } from '@ron/proto';
 import { assertRefusal } from '@ron/testkit/service';
 import { decodeBundle, parseNote, parseVkey, verifyNote } from '@ron/tlog';
@@ -16,6 +18,7 @@ import { signal } from './support.ts';
 const alice = nameSigner();
 const bob = nameSigner();
 const NOW_S = Math.floor(Date.now() / 1000);
+const VERIFY = fileURLToPath(new URL('../../../../docs/verify-name.sh', import.meta.url));
 const long = (chars: number): string => 'a'.repeat(chars);
 
 suite('names over HTTP', () => {
@@ -151,6 +154,11 @@ suite('names over HTTP', () => {
     const records = new Set([one, other].map((each) => signedDto(each).record));
     assert.deepEqual(new Set([dto.record, dto.rival?.record]), records);
     assert.equal(await service.metric('index_name_forks_total'), 1);
+    // Plain OpenSSL confirms that the key signed both.
+    const { status, stdout } = spawnSync('sh', [VERIFY], { input: JSON.stringify(dto), encoding: 'utf8' });
+    assert.equal(status, 2, stdout);
+    assert.equal(stdout.match(/^valid: seq 1 forked, key /gm)?.length, 2, stdout);
+    assert.match(stdout, /^FORKED: /m);
     const winner = hex(one.hash) === dto.hash ? one : other;
     assert.equal((await put(alice.record('forked', { after: winner }))).status, 201);
     assert.equal((await read('forked')).conflict, false, 'until the next clean record');
