@@ -36,15 +36,12 @@ export interface ProvidersFound {
   readonly empty: 'none_has_it' | 'deadline' | 'breakers_open' | 'no_route' | undefined;
 }
 
-export interface NameLookupInit extends Pick<LookupInit, 'signal' | 'trace'> {
-  /** Values that it refuses are dropped and do not count as answers. Must be cheap. Default: all are kept. */
-  readonly isValid?: ((value: Uint8Array) => boolean) | undefined;
-}
+export type NameLookupInit = Pick<LookupInit, 'signal' | 'trace'>;
 
 export interface NameFound {
-  /** 64 bytes of signature and the record, as received, one for each distinct value. The caller verifies them. */
+  /** 64 bytes of signature and the record, one for each distinct value. Their signatures are verified, other rules are not. */
   readonly values: readonly Uint8Array[];
-  /** Peers that returned a value. */
+  /** Peers that returned a valid value. */
   readonly answers: number;
   readonly complete: boolean;
   readonly empty: ProvidersFound['empty'];

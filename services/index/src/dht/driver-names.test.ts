@@ -1,19 +1,22 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { nameKey } from './keys.ts';
+import { nameSigner, valueOf } from '../publish/testing.ts';
 import { World } from './testing/world.ts';
 
-const SIGNER = 'ab'.repeat(32);
 const LABEL = 'docs/readme';
-const KEY = nameKey(SIGNER, LABEL);
-const VALUE = Buffer.from('a signed record');
+const signer = nameSigner();
+const KEY = nameKey(signer.key, LABEL);
+const VALUE = valueOf(signer.record(LABEL));
 
-function find(world: World, isValid?: (value: Uint8Array) => boolean) {
-  return world.during(() => world.driver.findName(SIGNER, LABEL, { signal: world.signal(), isValid }));
+const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+
+function find(world: World) {
+  return world.during(() => world.driver.findName(signer.key, LABEL, { signal: world.signal() }));
 }
 
 function publish(world: World) {
-  return world.during(() => world.driver.publishName(SIGNER, LABEL, VALUE, world.signal()));
+  return world.during(() => world.driver.publishName(signer.key, LABEL, VALUE, world.signal()));
 }
 
 test('a published name lies at the 20 closest peers and here, and a lookup ends after 5 answers', async () => {
@@ -29,12 +32,22 @@ test('a published name lies at the 20 closest peers and here, and a lookup ends 
   assert.equal(found.complete, true);
 });
 
-test('distinct values are all returned; values that the caller refuses do not count', async () => {
+test('distinct values are all returned; garbage, other names and wrong signatures do not count', async () => {
   const world = new World({ nodes: 12 });
-  for (const [at, node] of world.nodes.entries()) node.storeValue(KEY, Buffer.from(at < 9 ? `garbage ${at}` : 'good'));
-  const { value: found } = await find(world, (value) => value.length === 4);
-  assert.deepEqual(found.values, [Buffer.from('good')]);
-  assert.equal(found.answers, 3, 'all known peers were queried, as fewer than 5 have it');
+  const rival = valueOf(signer.record(LABEL));
+  const unsigned = Uint8Array.from(VALUE).fill(0, 0, 64);
+  const values = [
+    Buffer.from('garbage'),
+    valueOf(signer.record('other')),
+    valueOf(nameSigner().record(LABEL)),
+    unsigned,
+  ];
+  for (const [at, node] of world.nodes.entries()) {
+    node.storeValue(KEY, at < 8 ? values[at % values.length]! : at < 10 ? VALUE : rival);
+  }
+  const { value: found } = await find(world);
+  assert.deepEqual(new Set(found.values.map(hexOf)), new Set([VALUE, rival].map(hexOf)));
+  assert.equal(found.answers, 4, 'all known peers were queried, as fewer than 5 have a valid record');
   assert.equal(found.complete, true);
 });
 

@@ -90,7 +90,7 @@ export class DhtDriver implements Dht, AsyncDisposable {
   async findName(signer_hex: string, label: string, init: NameLookupInit): Promise<NameFound> {
     const { peers } = this.#init;
     const key = nameKey(signer_hex, label);
-    const result = new NameResult(init);
+    const result = new NameResult(signer_hex, label);
     const end = await this.#lookup({
       kind: 'name',
       key,

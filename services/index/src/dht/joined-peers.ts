@@ -97,10 +97,6 @@ export class JoinedPeers implements Peers {
     await this.#opened().addProvider(peer, keys, signal);
   }
 
-  async removeOwn(): Promise<void> {
-    await this.#peers?.removeOwn();
-  }
-
   async findNode(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerRef[]> {
     return await this.#opened().findNode(peer, key, signal);
   }

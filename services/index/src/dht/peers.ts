@@ -39,7 +39,5 @@ export interface Peers extends AsyncDisposable {
   putValue(peer: PeerRef, key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<void>;
   /** Sends one ADD_PROVIDER for each key on one stream. */
   addProvider(peer: PeerRef, keys: readonly Uint8Array[], signal: AbortSignal): Promise<void>;
-  /** Removes the records of this node as a provider of `keys` from those that it keeps itself. */
-  removeOwn(keys: readonly Uint8Array[], signal: AbortSignal): Promise<void>;
   findNode(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerRef[]>;
 }

@@ -133,9 +133,6 @@ export class Libp2pPeers implements Peers {
     }
   }
 
-  /** Own objects are read from the index itself, so no record of them is kept. */
-  async removeOwn(): Promise<void> {}
-
   async #request(
     peer: PeerRef,
     message: Partial<KadMessage> & Pick<KadMessage, 'type'>,

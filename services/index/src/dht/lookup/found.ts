@@ -5,7 +5,8 @@
  * displace the others. Overflow: further unproven providers are ignored; a proven one replaces an unproven one.
  */
 import { PROVIDERS_LIMIT_MAX, type Address } from '@ron/proto';
-import type { FoundProvider, LookupInit, NameLookupInit } from '../dht.ts';
+import { verifyValue } from '../../publish/signed-record.ts';
+import type { FoundProvider, LookupInit } from '../dht.ts';
 import type { Contribution } from './lookup.ts';
 import type { PeerAnswer, ProviderClaim } from '../peers.ts';
 
@@ -78,28 +79,36 @@ export class ProviderResult {
 }
 
 export class NameResult {
-  readonly #isValid: NameLookupInit['isValid'];
-  readonly #values = new Map<string, Uint8Array>();
+  readonly #signer_hex: string;
+  readonly #label: string;
+  /** All distinct values, with their validity, so that each signature is verified once. Bounded by the requests of a lookup. */
+  readonly #seen = new Map<string, boolean>();
+  readonly values: Uint8Array[] = [];
   answers = 0;
 
-  constructor(init: Pick<NameLookupInit, 'isValid'>) {
-    this.#isValid = init.isValid;
+  constructor(signer_hex: string, label: string) {
+    this.#signer_hex = signer_hex;
+    this.#label = label;
   }
 
   get isSatisfied(): boolean {
     return this.answers >= ANSWERS_MIN;
   }
 
-  /** Bounded by the requests of a lookup. */
-  get values(): Uint8Array[] {
-    return [...this.#values.values()];
+  /** A value without a valid signature counts as none: peers that send garbage must not end the lookup. */
+  onAnswer({ value, closer }: PeerAnswer): Contribution {
+    if (value === undefined || !this.#isValid(value)) return { isResult: false, closer };
+    this.answers += 1;
+    return { isResult: true, closer };
   }
 
-  onAnswer(answer: PeerAnswer): Contribution {
-    const { value, closer } = answer;
-    if (value === undefined || this.#isValid?.(value) === false) return { isResult: false, closer };
-    this.answers += 1;
-    this.#values.set(Buffer.from(value).toString('latin1'), value);
-    return { isResult: true, closer };
+  #isValid(value: Uint8Array): boolean {
+    const text = Buffer.from(value).toString('latin1');
+    const known = this.#seen.get(text);
+    if (known !== undefined) return known;
+    const isValid = verifyValue(this.#signer_hex, this.#label, value) !== undefined;
+    this.#seen.set(text, isValid);
+    if (isValid) this.values.push(value);
+    return isValid;
   }
 }

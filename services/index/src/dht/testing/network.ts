@@ -190,11 +190,6 @@ export class MemoryNode implements Peers {
     });
   }
 
-  removeOwn(keys: readonly Uint8Array[]): Promise<void> {
-    for (const key of keys) this.#providers.get(Buffer.from(key).toString('hex'))?.delete(this.self);
-    return Promise.resolve();
-  }
-
   findNode(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerRef[]> {
     return this.#request('findNode', peer, signal, (node) => [...node.closerTo(key, false)]);
   }

@@ -103,8 +103,6 @@ export class StockPeers implements Peers {
     for (const key of keys) await this.#send('sendMessage', peer, { type: 'ADD_PROVIDER', key, providers }, signal);
   }
 
-  async removeOwn(): Promise<void> {}
-
   async findNode(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerRef[]> {
     const { closer } = await this.#send('sendRequest', peer, { type: 'FIND_NODE', key }, signal);
     return closer.map(infoOf);
