@@ -15,9 +15,8 @@ const BENCHES = [
   'many-chunks',
   'tlog',
   'kms',
-  'index-dht',
   'internal-calls',
-  'index-dht-requests',
+  'index',
   'footprint',
 ];
 

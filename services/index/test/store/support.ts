@@ -37,8 +37,9 @@ export const published = (...args: Parameters<typeof recordOf>): LogChange => ({
   record: recordOf(...args),
 });
 
+/** With a deadline that a busy machine does not reach. */
 export function openStore(dir: string | undefined, init: Partial<SqliteStoreInit> = {}): Promise<SqliteStore> {
-  return SqliteStore.open({ dir, quotas: () => QUOTAS, ...init });
+  return SqliteStore.open({ dir, quotas: () => QUOTAS, call_ms: 30_000, ...init });
 }
 
 /** The key of a provider record in the datastore of kad-dht. */

@@ -46,7 +46,7 @@ async function release(pipe: string): Promise<void> {
 test('[index I-7] while the disk hangs, calls end at their deadline, then at once; afterwards everything works', async () => {
   await using temp = await tempDir();
   const pipe = join(temp.path, 'hang');
-  await using store = await openStore(temp.path, { module });
+  await using store = await openStore(temp.path, { module, call_ms: 1000 });
   await store.apply([published('a', 1)], position(1));
   execFileSync('mkfifo', [pipe]);
   const begun_ms = performance.now();
@@ -78,7 +78,7 @@ test('[index I-7] while the disk hangs, calls end at their deadline, then at onc
 test('one hung reader does not stop the other one', async () => {
   await using temp = await tempDir();
   const pipe = join(temp.path, 'hang');
-  await using store = await openStore(temp.path, { module });
+  await using store = await openStore(temp.path, { module, call_ms: 1000 });
   execFileSync('mkfifo', [pipe]);
   const hung = store.name(KEY, 'a');
   await assert.rejects(hung, isTimeout);

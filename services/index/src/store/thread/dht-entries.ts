@@ -5,9 +5,9 @@
  * subject that created it stays charged. A put beyond a quota first removes expired records, then is refused.
  */
 import type { DatabaseSync } from 'node:sqlite';
-import { assert, isRonError } from '@ron/kernel/core';
+import { assert } from '@ron/kernel/core';
 import type { DhtEntry } from '../index-store.ts';
-import type { DhtPutInit, Reads, Writes } from './calls.ts';
+import type { Reads, Writes } from './calls.ts';
 import type { Parties } from './parties.ts';
 import { coversProviders, formatProviderKey, parseProviderKey } from './provider-key.ts';
 
@@ -59,20 +59,18 @@ export function dhtReads(db: DatabaseSync): Pick<Reads, 'dhtGet' | 'dhtQuery'> {
     dhtQuery: (prefix, { now_ms, limit }) => {
       const found = queryProviders(prefix, now_ms, limit);
       const rest = limit - found.length;
-      if (rest === 0) return found;
+      if (rest === 0 || parseProviderKey(prefix) !== undefined) return found;
       return [...found, ...(entries.all(prefix, prefix + KEY_END, now_ms, rest) as unknown as DhtEntry[])];
     },
   };
 }
 
 export function dhtWrites(db: DatabaseSync, parties: Parties): Pick<Writes, 'dhtPut' | 'dhtDelete' | 'purgeExpired'> {
-  const putEntry = db.prepare(
-    `INSERT INTO entry (key, value, subject, expires_ms) VALUES (?, ?, ?, ?)
-     ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_ms = excluded.expires_ms`,
-  );
-  const putProvider = db.prepare(
-    `INSERT INTO provider (hash, peer, value, subject, expires_ms) VALUES (?, ?, ?, ?, ?)
-     ON CONFLICT (hash, peer) DO UPDATE SET value = excluded.value, expires_ms = excluded.expires_ms`,
+  const updateEntry = db.prepare('UPDATE entry SET value = ?, expires_ms = ? WHERE key = ?');
+  const addEntry = db.prepare('INSERT INTO entry (value, expires_ms, key, subject) VALUES (?, ?, ?, ?)');
+  const updateProvider = db.prepare('UPDATE provider SET value = ?, expires_ms = ? WHERE hash = ? AND peer = ?');
+  const addProvider = db.prepare(
+    'INSERT INTO provider (value, expires_ms, hash, peer, subject) VALUES (?, ?, ?, ?, ?)',
   );
   const removeEntry = db.prepare('DELETE FROM entry WHERE key = ?');
   const removeProvider = db.prepare(
@@ -89,40 +87,41 @@ export function dhtWrites(db: DatabaseSync, parties: Parties): Pick<Writes, 'dht
     'DELETE FROM party WHERE id IN (SELECT id FROM party WHERE entries = 0 AND uses = 0 LIMIT ?)',
   );
 
-  const put = (key: string, value: Uint8Array, { subject, expires_ms }: DhtPutInit): void => {
-    const parsed = parseProviderKey(key);
-    const id = parties.idOf(subject);
-    const requireQuota = parties.refusal(id);
-    if (parsed?.peer === undefined) putEntry.run(key, value, id, expires_ms);
-    else putProvider.run(parsed.hash, parties.idOf(parsed.peer), value, id, expires_ms);
-    requireQuota();
-  };
   const purge = (now_ms: number, limit: number): number => {
     const providers = Number(purgeProviders.run(now_ms, limit).changes);
-    const entries = Number(purgeEntries.run(now_ms, limit - providers).changes);
-    purgeParties.run(limit);
-    return providers + entries;
+    return providers + Number(purgeEntries.run(now_ms, limit - providers).changes);
+  };
+
+  const requireRoom = (subject: number, now_ms: number): void => {
+    const refusal = parties.refusal(subject);
+    if (refusal === undefined) return;
+    if (purge(now_ms, PURGE_ROWS) === 0) throw refusal;
+    const again = parties.refusal(subject);
+    if (again !== undefined) throw again;
   };
 
   return {
-    dhtPut: (key, value, init) => {
-      assert(init.expires_ms > init.now_ms, 'an entry of the DHT expires in the future');
-      db.exec('SAVEPOINT put');
-      try {
-        put(key, value, init);
-      } catch (error) {
-        db.exec('ROLLBACK TO put');
-        if (!isRonError(error, 'storage_full') || purge(init.now_ms, PURGE_ROWS) === 0) throw error;
-        put(key, value, init);
-      } finally {
-        if (db.isTransaction) db.exec('RELEASE put');
-      }
+    dhtPut: (key, value, { subject, expires_ms, now_ms }) => {
+      assert(expires_ms > now_ms, 'an entry of the DHT expires in the future');
+      const parsed = parseProviderKey(key);
+      const [place, update, add] =
+        parsed?.peer === undefined
+          ? [[key], updateEntry, addEntry]
+          : [[parsed.hash, parties.idOf(parsed.peer)], updateProvider, addProvider];
+      if (update.run(value, expires_ms, ...place).changes === 1) return;
+      const id = parties.idOf(subject);
+      requireRoom(id, now_ms);
+      add.run(value, expires_ms, ...place, id);
     },
     dhtDelete: (key) => {
       const parsed = parseProviderKey(key);
       if (parsed?.peer === undefined) removeEntry.run(key);
       else removeProvider.run(parsed.hash, parsed.peer);
     },
-    purgeExpired: purge,
+    purgeExpired: (now_ms, limit) => {
+      const removed = purge(now_ms, limit);
+      purgeParties.run(limit);
+      return removed;
+    },
   };
 }
