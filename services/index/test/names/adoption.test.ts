@@ -109,6 +109,17 @@ test('a key that signs any number of contradictions fills neither log nor memory
   assert.notEqual((await adopt(node, 'a', records.at(-1)!))?.rival, undefined, 'the conflict is reported anyway');
 });
 
+test('the highest seq of a key that is trusted later is not forgotten', async () => {
+  const quotas = () => ({ providers_max: 10, providers_per_subject: 10, names_seen: 2 });
+  await using node = await openNode(undefined, { storeInit: { quotas } });
+  const one = alice.record('a');
+  await adopt(node, 'a', one, alice.record('a', { after: one }));
+  await node.names.setTrust({ prefix: 'x', key: alice.key }, ALICE, signal);
+  for (let other = 0; other < 20; other += 1) await adopt(node, `n${other}`, stranger.record(`n${other}`));
+  assert.equal(await node.store.name(stranger.key, 'n0'), undefined, 'others are');
+  assert.equal(await accepts(node, one), undefined);
+});
+
 test('a publish and an adoption at once never lower the seq', async () => {
   await using node = await openNode(undefined);
   let last = alice.record('a');

@@ -23,13 +23,18 @@ export function nameWrites(db: DatabaseSync, quotas: () => Quotas): NameWriteCal
   const rows = new NameRows(db);
   const sql = statements(db);
 
+  /** Names of the key that were seen before are never forgotten from now on. */
+  const trust = (prefix: string, key: Uint8Array): void => {
+    sql.setTrust.run(prefix, key);
+    sql.keepKey.run(key);
+  };
   const change = (given: LogChange): void => {
     if (given.kind === 'name') rows.publish(given.record);
     else if (given.kind === 'fork') rows.fork(given.record, given.rival);
     else if (given.kind === 'pin') (given.isPinned ? sql.addPin : sql.removePin).run(given.target);
     else if (given.kind === 'trust') {
       if (given.key === undefined) sql.removeTrust.run(given.prefix);
-      else sql.setTrust.run(given.prefix, Uint8Array.fromHex(given.key));
+      else trust(given.prefix, Uint8Array.fromHex(given.key));
     }
   };
 
@@ -191,6 +196,7 @@ function nameStatements(db: DatabaseSync) {
 function statements(db: DatabaseSync) {
   return {
     setTrust: db.prepare('INSERT OR REPLACE INTO trust VALUES (?, ?)'),
+    keepKey: db.prepare('UPDATE name SET is_kept = 1 WHERE is_kept = 0 AND key = ?'),
     removeTrust: db.prepare('DELETE FROM trust WHERE prefix = ?'),
     addPin: db.prepare('INSERT OR IGNORE INTO pin VALUES (?)'),
     removePin: db.prepare('DELETE FROM pin WHERE target = ?'),
