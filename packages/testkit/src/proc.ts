@@ -1,5 +1,6 @@
 /** Resources of a process, as Linux reports them in `/proc`. */
 import { readdirSync, readFileSync } from 'node:fs';
+import { readdir, readFile, readlink } from 'node:fs/promises';
 
 const KIB = 1024;
 const MS_PER_TICK = 10;
@@ -18,3 +19,24 @@ export function cpuMs(pid: number): number {
 
 /** Number of open file descriptors. */
 export const descriptorsOf = (pid: number): number => readdirSync(`/proc/${pid}/fd`).length;
+
+/** Files that the process has open for writing; pipes and sockets are none. */
+export async function filesOpenForWriting(pid: number): Promise<string[]> {
+  const open: string[] = [];
+  for (const fd of await readdir(`/proc/${pid}/fd`)) {
+    try {
+      const target = await readlink(`/proc/${pid}/fd/${fd}`);
+      const flags = Number.parseInt(/flags:\s+(\d+)/.exec(await readFile(`/proc/${pid}/fdinfo/${fd}`, 'utf8'))![1]!, 8);
+      const isFile = target.startsWith('/') && !target.startsWith('/dev/');
+      if (isFile && (flags & 0o3) !== 0) open.push(target);
+    } catch {
+      // Closed meanwhile.
+    }
+  }
+  return open;
+}
+
+/** Bytes that the process has sent to a disk. */
+export async function writtenBytes(pid: number): Promise<number> {
+  return Number(/^write_bytes: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8'))![1]);
+}

@@ -94,7 +94,10 @@ suite('limits', () => {
     await assertHealthy(service);
     reads.release();
     const statuses = (await Promise.all(replies)).map(({ status }) => status);
-    assert.deepEqual(statuses.toSorted((a, b) => a - b), [404, 404, 404, 404, 404, 429, 429, 429]);
+    assert.deepEqual(
+      statuses.toSorted((a, b) => a - b),
+      [404, 404, 404, 404, 404, 429, 429, 429],
+    );
   });
 
   test('[index I-4] a lookup that stalls gets 504 at its budget, or at the shorter one of its caller', async () => {

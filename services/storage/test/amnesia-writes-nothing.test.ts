@@ -1,32 +1,12 @@
 /** Amnesia: the same surface without a disk. The file system is watched from outside while everything is used. */
 import assert from 'node:assert/strict';
 import { watch } from 'node:fs';
-import { access, mkdir, readdir, readFile, readlink } from 'node:fs/promises';
+import { access, mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
+import { bytesOf, eventually, filesOpenForWriting, KIB, MIB, tempDir, writtenBytes } from '@ron/testkit';
 import { addressOf, authorizationFrom, type ServiceProcess } from '@ron/testkit/service';
 import { keysIn, startProcess } from './process.ts';
-
-/** Files that the process has open for writing; pipes and sockets are none. */
-async function filesOpenForWriting(pid: number): Promise<string[]> {
-  const open: string[] = [];
-  for (const fd of await readdir(`/proc/${pid}/fd`)) {
-    try {
-      const target = await readlink(`/proc/${pid}/fd/${fd}`);
-      const flags = Number.parseInt(/flags:\s+(\d+)/.exec(await readFile(`/proc/${pid}/fdinfo/${fd}`, 'utf8'))![1]!, 8);
-      const isFile = target.startsWith('/') && !target.startsWith('/dev/');
-      if (isFile && (flags & 0o3) !== 0) open.push(target);
-    } catch {
-      // Closed meanwhile.
-    }
-  }
-  return open;
-}
-
-async function written_bytes(pid: number): Promise<number> {
-  return Number(/^write_bytes: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8'))![1]);
-}
 
 /** An upload in two requests. */
 async function upload(storage: ServiceProcess, headers: { authorization: string }, bytes: Buffer): Promise<void> {
@@ -78,7 +58,7 @@ test('nothing is written to any disk', { skip: process.platform !== 'linux' && '
     assert.equal((await storage.send('POST', '/admin/compact', { headers })).status, 202);
     // More than one flush of anything that flushes by time.
     await new Promise((resolve) => setTimeout(resolve, 1500));
-    assert.equal(await written_bytes(storage.pid), 0);
+    assert.equal(await writtenBytes(storage.pid), 0);
     assert.deepEqual(await filesOpenForWriting(storage.pid), []);
     assert.equal(await storage.stop(), 0);
     assert.deepEqual(seen, []);
@@ -97,7 +77,7 @@ test('the watch sees a service that does write', { skip: process.platform !== 'l
   });
   assert.equal((await storage.send('POST', '/o', { body: 'x', headers })).status, 201);
   await eventually('it has a file open', async () => (await filesOpenForWriting(storage.pid)).length > 0);
-  assert.ok((await written_bytes(storage.pid)) > 0);
+  assert.ok((await writtenBytes(storage.pid)) > 0);
   await access(data);
 });
 
