@@ -28,7 +28,7 @@ const QUOTAS = { providers_max: 1e9, providers_per_subject: 1e9, names_seen: 1_0
 const dir = scratchDir('index-db');
 const path = join(dir, 'index.db');
 const key = randomBytes(32);
-const open = (): Promise<SqliteStore> => SqliteStore.open({ dir, quotas: () => QUOTAS });
+const open = (): Promise<SqliteStore> => SqliteStore.open({ dir, quotas: () => QUOTAS, call_ms: 30_000 });
 
 const labelOf = (at: number): string => `docs/${String(at).padStart(9, '0')}/readme`;
 /** Ascending with `at`, and different in all bytes. */

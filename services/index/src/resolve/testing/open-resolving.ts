@@ -96,7 +96,7 @@ export class MemoryEvidence implements Evidence {
   }
 }
 
-export interface OpenedInit extends Partial<Pick<ResolvingInit, 'dht' | 'onEnd' | 'self'>> {
+export interface OpenedInit extends Partial<Pick<ResolvingInit, 'dht' | 'evidence' | 'onEnd' | 'self'>> {
   readonly capacity?: number;
   readonly workers?: number;
   readonly entries_max?: number;
