@@ -5,7 +5,7 @@ import { appendFile, cp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { createInterface } from 'node:readline';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { tempDir } from '@ron/testkit';
+import { eventually, tempDir } from '@ron/testkit';
 import { dirSource, verifyLog } from '@ron/tlog';
 import { checkpointSigner } from '../../src/node-key.ts';
 import { originOf } from '../../src/publish/name-log.ts';
@@ -125,6 +125,17 @@ test('a publish succeeds even if the writer thread dies three times', async () =
   }
   await using node = await openNode(temp.path);
   assert.equal((await node.store.name(alice.key, 'crash'))?.seq, 1);
+});
+
+test('a database in memory that its thread took along is filled from the log while the node runs', async () => {
+  const module = new URL('../store/faulty-thread.ts', import.meta.url);
+  await using node = await openNode(undefined, { storeInit: { module } });
+  const { two } = await fill(node);
+  await node.store.saveCursor('crash', Uint8Array.of(1)).catch(() => undefined);
+  await eventually('it is filled again', () => node.store.applied.size === node.names.log?.size);
+  await requireFilled(node);
+  assert.equal(node.store.problem, undefined);
+  assert.equal((await node.publish(alice.record('a', { after: two }))).name.seq, 3);
 });
 
 test('a damaged log stops publishing, not resolving; the database keeps its state', async () => {
