@@ -95,6 +95,17 @@ describe('bounds of an answer', () => {
     assert.ok(node.peers.known <= 2);
   });
 
+  test('of the answers to the own lookups of kad-dht no more is read', async () => {
+    await eventually('the peer is in the table', async () =>
+      (await node.peers.closest(key, 20)).some(({ id }) => id === raw.ref.id),
+    );
+    const noted = (await node.peers.node.peerStore.all()).length;
+    raw.behave = answering(encodeMessage({ type: KAD.FIND_NODE, closer: peersOf(800) }));
+    for await (const _ of node.peers.node.services.kad.getClosestPeers(key, { signal: NEVER }));
+    await eventually('the peers are noted', async () => (await node.peers.node.peerStore.all()).length > noted);
+    assert.ok((await node.peers.node.peerStore.all()).length <= noted + 20);
+  });
+
   test('a peer that names the storage of another host as its own gets no URL', async () => {
     const own = { id: raw.id, addrs: [multiaddr('/ip4/10.1.2.3/tcp/80/http').bytes] };
     const foreign = {
@@ -123,9 +134,12 @@ describe('a peer that does not answer', () => {
     await eventually('the request has arrived', () => streams.length === 1);
     caller.abort(new Error('the caller left'));
     await assert.rejects(request, /the caller left/);
-    await eventually('the peer sees the reset', () => streams[0]!.status === 'reset');
-    raw.behave = answering(encodeMessage({ type: KAD.GET_PROVIDERS }));
-    assert.deepEqual((await node.peers.getProviders(raw.ref, key, NEVER)).providers, []);
+    // At once, and not when the idle stream is closed after 5 s.
+    await eventually('the peer sees the reset', () => streams[0]!.status === 'reset', 4000);
+    const next = node.peers.getProviders(raw.ref, key, NEVER);
+    await eventually('the next request has its own stream', () => streams.length === 2 && streams[1] !== streams[0]);
+    streams[1]!.send(encodeMessage({ type: KAD.GET_PROVIDERS }));
+    assert.deepEqual((await next).providers, []);
   });
 
   test('64 requests wait for one peer, the next is refused', async () => {

@@ -7,16 +7,17 @@
  * Bound: see `stream-pool.ts`, `message.ts`, `serve.ts` and `peer-rows.ts`.
  * Cancellation: by the signal of each call, at once. Disposal ends all requests and connections within `CLOSE_MS`.
  */
-import type { Stream } from '@libp2p/interface';
+import type { Connection, PeerId, Stream } from '@libp2p/interface';
 import { peerIdFromString } from '@libp2p/peer-id';
 import { multiaddr } from '@multiformats/multiaddr';
-import { isRonError, LATE, orAborted, RonError, sched, withTimeout } from '@ron/kernel';
+import { LATE, orAborted, RonError, sched, withTimeout } from '@ron/kernel';
 import { positionOfKey } from '../keys.ts';
 import type { PeerAnswer, PeerRef, Peers, ProviderClaim } from '../peers.ts';
+import { endpointOf } from './addresses.ts';
 import { KadAnswers } from './answers.ts';
 import { boundNetwork } from './bound-network.ts';
 import { DhtRecords, type DhtRecordsInit } from './dht-records.ts';
-import { decodeRecord, encodeMessage, encodeRecord, KAD, type KadMessage, type KadPeer } from './message.ts';
+import { ADDRS_MAX, decodeRecord, encodeMessage, encodeRecord, KAD, type KadMessage, type KadPeer } from './message.ts';
 import { createDhtNode, DIAL_MS, PROTOCOL, STREAMS_MAX, type DhtNode, type DhtNodeInit } from './node.ts';
 import { addrsOfSelf, AnsweredPeer, peerIdText } from './peer-refs.ts';
 import { PeerRows } from './peer-rows.ts';
@@ -160,21 +161,25 @@ export class Libp2pPeers implements Peers {
       const id = peerIdFromString(peer.id);
       const connection =
         this.node.getConnections(id).find(({ status }) => status === 'open') ??
-        (await orAborted(this.node.dial(this.#targets(peer) ?? id, { signal }), signal));
+        (await orAborted(this.#dial(id, peer.addrs, signal), signal));
       this.#failures.delete(peer.id);
       return await orAborted(connection.newStream(PROTOCOL, { signal }), signal);
     } catch (error) {
       signal.throwIfAborted();
       this.#noteFailure(peer.id);
-      if (isRonError(error)) throw error;
       throw new RonError('unreachable', 'the peer cannot be reached', { cause: error });
     }
   }
 
-  /** The addresses that came with the peer; undefined if the peer store has to know them. */
-  #targets(peer: PeerRef): ReturnType<typeof multiaddr>[] | undefined {
-    if (peer.addrs.length === 0) return undefined;
-    return peer.addrs.map((addr) => multiaddr(addr.includes('/p2p/') ? addr : `${addr}/p2p/${peer.id}`));
+  /** Dials the known addresses first: those of an answer are the claim of another peer. */
+  async #dial(id: PeerId, addrs: readonly string[], signal: AbortSignal): Promise<Connection> {
+    if (addrs.length === 0) return await this.node.dial(id, { signal });
+    const known =
+      this.#parts.rows.byId(id.toString()) === undefined ? [] : (await this.node.peerStore.get(id)).addresses;
+    const dialable = known.filter(({ multiaddr: { bytes } }) => endpointOf(bytes)?.kind === 'p2p');
+    const targets = new Set([...dialable.map(({ multiaddr: addr }) => addr.toString()), ...addrs].map(withoutPeer));
+    const limited = [...targets].slice(0, ADDRS_MAX).map((addr) => multiaddr(`${addr}/p2p/${id.toString()}`));
+    return await this.node.dial(limited, { signal });
   }
 
   #noteFailure(peer: string): void {
@@ -231,6 +236,8 @@ async function openParts(init: Libp2pPeersInit): Promise<Parts> {
   const server = new KadServer(new KadAnswers({ node, rows, records, isAllowed }));
   return { node, rows, records, urls, server };
 }
+
+const withoutPeer = (addr: string): string => addr.replace(/\/p2p\/[^/]+$/, '');
 
 function valueOf({ record }: KadMessage, key: Uint8Array): Uint8Array | undefined {
   if (record === undefined) return undefined;

@@ -25,8 +25,9 @@ const isUnreachable = (error: unknown): boolean => isRonError(error, 'unreachabl
 const quotas = { providers_max: 1000, providers_per_subject: 100, names_seen: 100 };
 
 test('a stranger without the network key reaches no member, and no member reaches it', async () => {
-  await using member = (await openNode()).peers;
-  await using stranger = (await openNode({ network_key: networkKey(2) })).peers;
+  // Each waits for bytes that make sense, until the time to connect is over.
+  await using member = (await openNode({ dial_ms: 600 })).peers;
+  await using stranger = (await openNode({ network_key: networkKey(2), dial_ms: 600 })).peers;
   await assert.rejects(stranger.getProviders(refOf(member), key, NEVER), isUnreachable);
   await assert.rejects(member.getProviders(refOf(stranger), key, NEVER), isUnreachable);
   assert.deepEqual([member.known, member.connected, stranger.known], [0, 0, 0]);
@@ -70,6 +71,15 @@ test('provider and name records survive a restart; a provider that is no longer 
   }
   await using strict = (await openNode({ store, seed: node.seed, allow: [asker.self] })).peers;
   assert.deepEqual((await asker.getProviders(refOf(strict), key, NEVER)).providers, []);
+});
+
+test('a port that is in use is named, and the node can be opened later', async () => {
+  const first = await openNode();
+  const listen = first.peers.listening[0]!.replace(/\/p2p\/.*$/, '');
+  await assert.rejects(openNode({ listen }), /EADDRINUSE|listen/);
+  await first.peers[Symbol.asyncDispose]();
+  await using again = (await openNode({ listen })).peers;
+  assert.equal(again.listening.length, 1);
 });
 
 test('a node answers for its own objects, with its own storage URL, unless it provides nothing', async () => {

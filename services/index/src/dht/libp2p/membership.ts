@@ -1,10 +1,12 @@
 /**
  * Keeps this node in the network: dials the bootstrap peers, again with backoff if no peer is connected, and looks up its own
- * neighbourhood so that the routing table fills at once and not with the next refresh of kad-dht.
+ * neighbourhood until the routing table is filled. kad-dht would do the latter once a second after its start, and then every
+ * five minutes.
  *
  * Contract: `run` ends when its signal aborts. A bootstrap peer that was lost is dialed every `CHECK_MS`, and at once if it was the
- * last connection. `problem` says why no request can leave this node.
- * Bound: one dial for each bootstrap peer and `TABLE_DIALS` for known ones at a time.
+ * last connection. The first lookup follows the first known peer, the others at growing intervals. `problem` says why no
+ * request can leave this node.
+ * Bound: one dial for each bootstrap peer and `TABLE_DIALS` for known ones at a time; one lookup.
  */
 import { peerIdFromString } from '@libp2p/peer-id';
 import { multiaddr } from '@multiformats/multiaddr';
@@ -13,6 +15,8 @@ import type { Libp2pPeers } from './libp2p-peers.ts';
 
 const CHECK_MS = 30_000;
 const BACKOFF_FIRST_MS = 250;
+const LOOKUP_FIRST_MS = 500;
+const LOOKUP_LAST_MS = 300_000;
 const DIAL_MS = 2000;
 const LOOKUP_MS = 5000;
 const TABLE_DIALS = 8;
@@ -22,6 +26,11 @@ export class Membership {
   readonly #bootstrap: readonly string[];
   readonly #changed = new Notify('dht_peers');
   readonly #onChange = (): void => this.#changed.notifyOne();
+  #isConnected = false;
+  #dial_at_ms = 0;
+  #backoff_ms = BACKOFF_FIRST_MS;
+  #lookup_at_ms = 0;
+  #lookup_ms = LOOKUP_FIRST_MS;
 
   constructor(peers: Libp2pPeers, bootstrap: readonly string[]) {
     this.#peers = peers;
@@ -36,29 +45,51 @@ export class Membership {
 
   async run(signal: AbortSignal): Promise<void> {
     const { node } = this.#peers;
+    const { routingTable } = node.services.kad;
     node.addEventListener('peer:disconnect', this.#onChange);
     node.addEventListener('peer:connect', this.#onChange);
+    routingTable.addEventListener('peer:add', this.#onChange);
     try {
-      let backoff_ms = BACKOFF_FIRST_MS;
-      let wasConnected = false;
       while (!signal.aborted) {
-        await this.#connect(signal);
-        const isConnected = this.#peers.connected > 0;
-        if (isConnected && !wasConnected) await this.#lookUpSelf(signal);
-        wasConnected = isConnected;
-        backoff_ms = isConnected ? BACKOFF_FIRST_MS : Math.min(backoff_ms * 2, CHECK_MS);
-        await this.#pause(isConnected, isConnected ? CHECK_MS : backoff_ms, signal);
+        await this.#dialIfDue(signal);
+        await this.#lookUpIfDue(signal);
+        await this.#pause(signal);
       }
     } finally {
       node.removeEventListener('peer:disconnect', this.#onChange);
       node.removeEventListener('peer:connect', this.#onChange);
+      routingTable.removeEventListener('peer:add', this.#onChange);
     }
   }
 
-  /** Ends early when the first peer connects or the last one is lost. */
-  async #pause(isConnected: boolean, wait_ms: number, signal: AbortSignal): Promise<void> {
-    const until_ms = sched.now_ms() + wait_ms * (0.75 + sched.random() / 2);
-    while (!signal.aborted && this.#peers.connected > 0 === isConnected) {
+  async #dialIfDue(signal: AbortSignal): Promise<void> {
+    const wasConnected = this.#isConnected;
+    this.#isConnected = this.#peers.connected > 0;
+    if (sched.now_ms() < this.#dial_at_ms && this.#isConnected >= wasConnected) return;
+    await this.#connect(signal);
+    this.#isConnected = this.#peers.connected > 0;
+    if (this.#isConnected) this.#backoff_ms = BACKOFF_FIRST_MS;
+    else this.#lookup_ms = LOOKUP_FIRST_MS;
+    this.#dial_at_ms = sched.now_ms() + jitter(this.#isConnected ? CHECK_MS : this.#backoff_ms);
+    if (!this.#isConnected) this.#backoff_ms = Math.min(this.#backoff_ms * 2, CHECK_MS);
+  }
+
+  async #lookUpIfDue(signal: AbortSignal): Promise<void> {
+    if (!this.#isLookupDue) return;
+    await this.#lookUpSelf(signal);
+    this.#lookup_at_ms = sched.now_ms() + jitter(this.#lookup_ms);
+    this.#lookup_ms = Math.min(this.#lookup_ms * 2, LOOKUP_LAST_MS);
+  }
+
+  get #isLookupDue(): boolean {
+    return this.#isConnected && this.#peers.known > 0 && sched.now_ms() >= this.#lookup_at_ms;
+  }
+
+  /** Until the next dial or lookup is due, the last peer is lost or the first one is known. */
+  async #pause(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted && this.#peers.connected > 0 === this.#isConnected && !this.#isLookupDue) {
+      const canLookUp = this.#isConnected && this.#peers.known > 0;
+      const until_ms = canLookUp ? Math.min(this.#dial_at_ms, this.#lookup_at_ms) : this.#dial_at_ms;
       const within_ms = until_ms - sched.now_ms();
       if (within_ms <= 0 || !(await this.#changed.notified(signal, { within_ms }).catch(() => false))) return;
     }
@@ -89,3 +120,5 @@ export class Membership {
       .catch(() => undefined);
   }
 }
+
+const jitter = (wait_ms: number): number => wait_ms * (0.75 + sched.random() / 2);

@@ -33,6 +33,8 @@ export interface Kad extends KadDHT {
     readonly size: number;
     closestPeers(position: Uint8Array, options: { count: number; exclude?: PeerId[] }): PeerId[];
     remove(peer: PeerId): Promise<void>;
+    addEventListener(event: 'peer:add', listener: () => void): void;
+    removeEventListener(event: 'peer:add', listener: () => void): void;
   };
   readonly network: object;
 }

@@ -3,7 +3,8 @@
  *
  * Contract: the requests of a stream are answered in order. A malformed or refused request resets its stream.
  * Bound: `REQUEST_BYTES_MAX` per message; `QUEUED_MAX` messages per stream, beyond that the stream is reset; above `PAUSE_AT` the
- * stream is not read; `IN_FLIGHT_MAX` requests of all streams at once, beyond that the stream is reset.
+ * stream is not read; `IN_FLIGHT_MAX` requests and `STREAMS_TOTAL_MAX` streams of all peers at once, beyond that the
+ * stream is reset.
  * A stream without a request, or whose peer does not read the answer, is reset after `IDLE_MS`.
  */
 import type { PeerId, Stream, StreamHandler } from '@libp2p/interface';
@@ -17,18 +18,24 @@ const REQUEST_BYTES_MAX = 16 * 1024;
 const PAUSE_AT = 64;
 const QUEUED_MAX = 1024;
 const IN_FLIGHT_MAX = 256;
+/** Of all connections: the incomplete messages of these take 64 MiB. */
+const STREAMS_TOTAL_MAX = 4096;
 const IDLE_MS = 10_000;
 
 export class KadServer {
   readonly #answers: KadAnswers;
   #inFlight = 0;
+  #streams = 0;
 
   constructor(answers: KadAnswers) {
     this.#answers = answers;
   }
 
   readonly onStream: StreamHandler = async (stream, connection) => {
+    if (this.#streams >= STREAMS_TOTAL_MAX) throw new RonError('busy', 'too many DHT streams', { op: 'dht_serve' });
+    this.#streams++;
     await new InboundStream(stream, (frame) => this.answer(connection.remotePeer, decodeMessage(frame))).done;
+    this.#streams--;
   };
 
   /** Resolves with the answer; undefined if the request has none. */

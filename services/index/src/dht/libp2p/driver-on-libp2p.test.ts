@@ -1,0 +1,92 @@
+/** Lookups and publishing over real connections: the driver and the adapter together. */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { NEVER } from '@ron/kernel';
+import { formatAddress } from '@ron/proto';
+import { decodeNameRecord, splitSignedName } from '@ron/proto/names';
+import { eventually } from '@ron/testkit';
+import { DhtDriver } from '../driver.ts';
+import { providerKey } from '../keys.ts';
+import { TestBreakers } from '../testing/breakers.ts';
+import { Membership } from './membership.ts';
+import { RawPeer } from './testing/raw-peer.ts';
+import { signedName } from './testing/test-names.ts';
+import { openNode, refOf, type TestNode } from './testing/test-node.ts';
+
+const failures: unknown[] = [];
+process.on('unhandledRejection', (error) => failures.push(error));
+
+const COUNT = 5;
+const stopping = new AbortController();
+const limits = () => ({ alpha: 3, beta: 2, hedge_ms: 150 });
+let nodes: TestNode[];
+let drivers: DhtDriver[];
+let running: Promise<void>[];
+
+before(async () => {
+  nodes = await Promise.all(Array.from({ length: COUNT }, () => openNode()));
+  const [bootstrap] = refOf(nodes[0]!.peers).addrs;
+  running = nodes.map(({ peers }) => new Membership(peers, [bootstrap!]).run(stopping.signal));
+  drivers = nodes.map(({ peers }) => new DhtDriver({ peers, breakers: new TestBreakers(), limits }));
+  await eventually('all know some peers', () => nodes.every(({ peers }) => peers.known >= 3));
+});
+after(async () => {
+  stopping.abort();
+  await Promise.all(running);
+  await Promise.all(drivers.map((driver) => driver[Symbol.asyncDispose]()));
+  await Promise.all(nodes.map(({ peers }) => peers[Symbol.asyncDispose]()));
+  assert.deepEqual(failures, [], 'no rejection stayed unhandled');
+});
+
+test('an object that one node provides is found by all others, with its URL', async () => {
+  const address = formatAddress(Buffer.alloc(32, 3));
+  const provider = nodes[2]!.peers;
+  const { closest } = await drivers[2]!.findClosest(providerKey(address), NEVER);
+  for (const peer of closest.slice(0, 3)) await provider.addProvider(peer, [providerKey(address)], NEVER);
+  for (const [at, driver] of drivers.entries()) {
+    if (at === 2) continue;
+    const found = await driver.findProviders(address, { signal: NEVER, isProven: () => false });
+    const urls = found.providers.map(({ id, url }) => [id, url?.startsWith('http://127.0.0.1:')]);
+    assert.deepEqual(urls, [[provider.self, true]], `node ${at}`);
+  }
+});
+
+test('a name that one node publishes is found by all others', async () => {
+  const { value } = signedName('docs/report', 1);
+  const decoded = decodeNameRecord(splitSignedName(value)!.record);
+  assert.ok(decoded.ok);
+  const { key } = decoded.record;
+  assert.ok((await drivers[1]!.publishName(key, 'docs/report', value, NEVER)).stored >= 3);
+  for (const driver of drivers) {
+    const found = await driver.findName(key, 'docs/report', { signal: NEVER });
+    assert.deepEqual(
+      found.values.map((one) => Buffer.from(one)),
+      [Buffer.from(value)],
+    );
+  }
+});
+
+test('a lookup in which a peer stalls and another one goes away finds its object, and ends with its signal', async () => {
+  const address = formatAddress(Buffer.alloc(32, 4));
+  const [asker, provider, keeper] = [nodes[0]!.peers, nodes[1]!.peers, nodes[2]!.peers];
+  await provider.addProvider(refOf(keeper), [providerKey(address)], NEVER);
+  await using stalled = await RawPeer.open();
+  let asked = 0;
+  stalled.behave = (stream) => stream.addEventListener('message', () => void asked++);
+  await stalled.openStream(refOf(asker));
+  await eventually('the stalled peer is known', async () =>
+    (await asker.closest(providerKey(address), 20)).some(({ id }) => id === stalled.ref.id),
+  );
+  const caller = new AbortController();
+  const seen: string[] = [];
+  const lookup = drivers[0]!.findProviders(address, {
+    signal: caller.signal,
+    isProven: () => false,
+    onProvider: ({ id }) => void seen.push(id),
+  });
+  await nodes[4]!.peers[Symbol.asyncDispose]();
+  await eventually('it was found, and the stalled peer was asked', () => seen.length > 0 && asked > 0);
+  caller.abort();
+  const found = await lookup;
+  assert.deepEqual([found.providers.map(({ id }) => id), found.complete], [[provider.self], false]);
+});
