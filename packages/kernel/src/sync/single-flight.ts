@@ -36,6 +36,8 @@ export interface SingleFlightInit {
 /** The state of a run that its work can read. */
 export interface Flight {
   readonly signal: AbortSignal;
+  /** The deadline of a run that may outlive its callers, for steps that need one. */
+  readonly deadline: Deadline | undefined;
   /** Its key was detached or its last caller left: the result must not be cached. */
   readonly isDetached: boolean;
 }

@@ -8,7 +8,7 @@
  * Bound: `runs_max` lookups under way, those in the queue included. Overflow: `busy` at once, from the queue or from here.
  * Cancellation: the deadline of the caller; `close` ends all.
  */
-import { Deadline, isRonError, RonError, sched, SingleFlight, type WorkQueue } from '@ron/kernel';
+import { Deadline, isRonError, RonError, SingleFlight, type SingleFlightInit, type WorkQueue } from '@ron/kernel';
 import { formatTarget, type Target } from '@ron/proto';
 import type { AnswerCache } from './cache/answer-cache.ts';
 import { CachedAnswer } from './cache/cached-answer.ts';
@@ -38,8 +38,8 @@ export interface LookupsInit {
   readonly cache: Pick<AnswerCache, 'offer'>;
   readonly versions: Versions;
   readonly resolve: (lookup: Lookup, deadline: Deadline) => Promise<Resolution>;
-  /** `dht.deadline_ms`, read at each lookup. */
-  readonly budget_ms: () => number;
+  /** `dht.deadline_ms`, read at each lookup. Undefined: a lookup ends with its last caller, for models without time. */
+  readonly budget_ms: () => number | undefined;
   readonly runs_max: number;
   /** Called when a lookup ends. Must not throw. */
   readonly onEnd?: (lookup: Lookup, outcome: Resolution | RonError) => void;
@@ -59,7 +59,7 @@ export class Lookups implements AsyncDisposable {
       get outlives_ms() {
         return init.budget_ms();
       },
-    });
+    } as SingleFlightInit);
   }
 
   /** Lookups under way. */
@@ -96,16 +96,15 @@ export class Lookups implements AsyncDisposable {
     if (this.#running.get(key)?.stamp.isCurrent === false) this.#flights.detach(key);
     return this.#flights.run(key, request.deadline.signal, (flight) => {
       led.isLeader = true;
-      return this.#lead(key, request, flight.signal);
+      // [index I-4] Waiting in the queue counts: the budget begins here.
+      return this.#lead(key, request, flight.deadline ?? Deadline.unlimited('lookup', flight));
     });
   }
 
-  async #lead(key: string, { lane, target, mode, ip }: LookupRequest, signal: AbortSignal): Promise<Resolution> {
-    const { work, versions, budget_ms, resolve, onEnd } = this.#init;
-    const lookup = new Lookup(target, formatTarget(target), mode, versions.stamp(), budget_ms());
+  async #lead(key: string, { lane, target, mode, ip }: LookupRequest, deadline: Deadline): Promise<Resolution> {
+    const { work, versions, resolve, onEnd } = this.#init;
+    const lookup = new Lookup(target, formatTarget(target), mode, versions.stamp(), deadline.budget_ms);
     this.#running.set(key, lookup);
-    // [index I-4] Waiting in the queue counts: the budget begins here.
-    using deadline = Deadline.after('lookup', lookup.budget_ms, { signal });
     try {
       const resolution = await work.submit(lane, deadline, (scope) => resolve(lookup, scope), ip);
       this.#offer(lookup, resolution, resolution.ttl_ms);
@@ -119,14 +118,20 @@ export class Lookups implements AsyncDisposable {
       throw error;
     } finally {
       lookup.end();
-      if (this.#running.get(key) === lookup) this.#running.delete(key);
+      this.#leave(key, lookup);
     }
+  }
+
+  /** At once: a caller that comes before the flight has settled could not tell any more that the data changed. */
+  #leave(key: string, lookup: Lookup): void {
+    if (this.#running.get(key) !== lookup) return;
+    this.#running.delete(key);
+    this.#flights.detach(key);
   }
 
   #offer(lookup: Lookup, outcome: Resolution | RonError, longest_ms: number): void {
     const isDefinite = !(outcome instanceof RonError) && outcome.complete;
-    // Jitter spreads the next lookups of keys that were missed together.
-    const ttl_ms = isDefinite ? longest_ms : Math.min(longest_ms, NEGATIVE_TTL_MS * (0.75 + sched.random() / 2));
+    const ttl_ms = isDefinite ? longest_ms : Math.min(longest_ms, NEGATIVE_TTL_MS);
     if (ttl_ms <= 0 || !lookup.stamp.isCurrent) return;
     this.#init.cache.offer({ key: lookup.key, answer: new CachedAnswer(outcome, ttl_ms, lookup.stamp) });
   }

@@ -1,5 +1,6 @@
 /** The explanation of a lookup. Bounded by the requests and providers of the lookup. */
 import type { ReceiptDto } from '@ron/proto';
+import { storageTarget } from './evidence.ts';
 import type { Lookup } from './lookup.ts';
 import type { Candidate, Ranked } from './rank.ts';
 
@@ -13,7 +14,10 @@ export interface ReceiptInit {
 
 export function receiptOf(lookup: Lookup, { source, candidates, ranked, breakers }: ReceiptInit): ReceiptDto {
   const { peers, hedges_started, hedges_won, hedges_refused } = lookup.trace;
-  const asked = new Set(peers.map(({ peer }) => peer));
+  const involved = new Set([
+    ...peers.map(({ peer }) => peer),
+    ...candidates.flatMap(({ id }) => [id, storageTarget(id)]),
+  ]);
   const failed = candidates.filter(({ proof }) => proof === 'failed');
   return {
     started_at: new Date(lookup.started_wall_ms).toISOString(),
@@ -22,7 +26,7 @@ export function receiptOf(lookup: Lookup, { source, candidates, ranked, breakers
     source,
     peers: [...peers],
     hedges: { started: hedges_started, won: hedges_won, refused: hedges_refused },
-    breakers: breakers.filter(({ target }) => asked.has(target) || candidates.some(({ id }) => id === target)),
+    breakers: breakers.filter(({ target }) => involved.has(target)),
     // Failed providers are listed last, to explain why they are not in the answer.
     ranking: [...ranked, ...failed].map(({ id, proof, age_s, latency_ms, breaker }, at) => ({
       id,

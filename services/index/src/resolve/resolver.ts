@@ -8,14 +8,14 @@
  * Bound: the providers of the DHT (32) and this node. Cancellation: the deadline of the lookup [index I-4] [index I-5]. Calls
  * of the database have deadlines of their own and are not aborted.
  */
-import { sched, type Deadline } from '@ron/kernel';
+import { sched, type BreakerState, type Deadline } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import type { Dht, ProvidersFound } from '../dht/dht.ts';
 import type { ProviderClaim } from '../dht/peers.ts';
 import type { Names } from '../publish/names.ts';
 import type { IndexStore, OwnObject } from '../store/index-store.ts';
 import type { BreakerTable } from './breakers/breaker-table.ts';
-import type { Evidence, ProviderRef } from './evidence.ts';
+import { storageTarget, type Evidence, type ProviderRef } from './evidence.ts';
 import { localRead } from './local-read.ts';
 import type { Lookup } from './lookup.ts';
 import { PARTIAL_MS } from './lookups.ts';
@@ -56,7 +56,8 @@ export class Resolver {
   async run(lookup: Lookup, deadline: Deadline): Promise<Resolution> {
     const dht = this.#init.dht();
     // [index I-4] The network phase ends early enough for a partial answer.
-    using network = deadline.child('dht', deadline.remaining_ms - PARTIAL_MS);
+    using phase = dht === undefined ? undefined : deadline.child('dht', deadline.remaining_ms - PARTIAL_MS);
+    const network = phase ?? deadline;
     lookup.stamp.add(lookup.key);
     const named = await this.#named(lookup, dht, deadline, network);
     const address = named?.address ?? (lookup.target as { readonly address: Address }).address;
@@ -133,7 +134,9 @@ export class Resolver {
     const { evidence, breakers } = this.#init;
     const provider: ProviderRef = { id, url };
     const proof = evidence.verdict(address, provider) ?? 'unproven';
-    return { id, url, proof, age_s, latency_ms: evidence.latency_ms(id) ?? null, breaker: breakers.state(id) };
+    // The storage of a node may fail while it answers as a peer, and the other way round.
+    const breaker = worse(breakers.state(id), breakers.state(storageTarget(id)));
+    return { id, url, proof, age_s, latency_ms: evidence.latency_ms(id) ?? null, breaker };
   }
 
   #resolution(
@@ -144,7 +147,8 @@ export class Resolver {
     ranked: readonly Ranked[],
   ): Resolution {
     const { evidence, breakers, ttl_ms } = this.#init;
-    for (const { id, url, proof } of ranked) if (proof === 'unproven') evidence.request(address, { id, url });
+    // The prober knows which proofs are due.
+    for (const { id, url } of ranked) evidence.request(address, { id, url });
     const source = named?.source === 'dht' || found.network !== undefined ? 'dht' : 'db';
     return {
       key: lookup.key,
@@ -161,6 +165,12 @@ export class Resolver {
       receipt: receiptOf(lookup, { source, candidates: found.candidates, ranked, breakers: breakers.notClosed() }),
     };
   }
+}
+
+const SEVERITY: Readonly<Record<BreakerState, number>> = { closed: 0, half_open: 1, open: 2 };
+
+function worse(one: BreakerState, other: BreakerState): BreakerState {
+  return SEVERITY[one] > SEVERITY[other] ? one : other;
 }
 
 function refusalOf({ network, candidates, complete }: Found): Error {

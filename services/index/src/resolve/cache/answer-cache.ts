@@ -24,10 +24,26 @@ const SWEEP_STEPS = 256;
 const REFRESH_SHARE = 0.7;
 /** The pause after a refresh that brought no answer. */
 const RETRY_MS = 2000;
+/** The least share of their time for which refusals and incomplete answers are kept. */
+const JITTER_MIN = 0.5;
+
+/** The part of a `Cache` that is used here. */
+type Answers = Pick<
+  Cache<CachedAnswer>,
+  | 'get'
+  | 'delete'
+  | 'clear'
+  | 'size'
+  | 'sweep'
+  | 'hits_total'
+  | 'misses_total'
+  | 'evictions_total'
+  | 'expirations_total'
+> & { set(key: string, answer: CachedAnswer, bytes: number, lifetime: { ttl_ms: number }): unknown };
 
 /** The state below the lock `cache_meta`. */
 export interface CacheMeta {
-  readonly answers: Cache<CachedAnswer>;
+  readonly answers: Answers;
   readonly pinned: Map<string, Pinned>;
 }
 
@@ -141,7 +157,7 @@ export class AnswerCache {
   async run(stopping: AbortSignal): Promise<void> {
     const ends = new AbortController();
     const signal = AbortSignal.any([stopping, ends.signal]);
-    const fill = this.#fill(signal);
+    const fill = this.fill(signal);
     try {
       await Promise.race([fill, this.#tickForever(signal)]);
     } finally {
@@ -150,7 +166,8 @@ export class AnswerCache {
     }
   }
 
-  async #fill(signal: AbortSignal): Promise<void> {
+  /** The part of the janitor that inserts offers. Ends when the channel is closed. */
+  async fill(signal: AbortSignal): Promise<void> {
     const batch: Offer[] = [];
     for (;;) {
       const offers = await this.#init.offers.recvMany(BATCH, signal, batch);
@@ -171,7 +188,7 @@ export class AnswerCache {
       if (!answer.stamp.isCurrent) return;
       const held = pinned.get(key);
       if (held !== undefined) pinned.set(key, replaced(held, answer));
-      else answers.set(key, answer, answer.bytes, { ttl_ms: answer.ttl_ms });
+      else answers.set(key, answer, answer.bytes, { ttl_ms: answer.ttl_ms * jitterOf(answer) });
     });
   }
 
@@ -218,6 +235,11 @@ function read({ answers, pinned }: CacheMeta, key: string): CachedAnswer | undef
 function pinnedIn(pinned: CacheMeta['pinned'], key: string): CachedAnswer | undefined {
   const held = pinned.get(key);
   return held?.answer !== undefined && sched.wall_ms() < held.not_after_ms ? held.answer : undefined;
+}
+
+/** Spreads the next lookups of keys that were missed together. */
+function jitterOf({ resolution }: CachedAnswer): number {
+  return resolution?.complete === true ? 1 : JITTER_MIN + (1 - JITTER_MIN) * sched.random();
 }
 
 /** A definite refusal leaves nothing to serve. An incomplete answer does not replace a complete one that is still valid. */
