@@ -13,7 +13,7 @@
 import { Deadline, TokenBucket, type Mpsc, type TaskContext } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import type { PeerBreakers } from '../dht/breakers.ts';
-import type { Evidence, ProviderRef } from '../resolve/evidence.ts';
+import { storageTarget, type Evidence, type ProviderRef } from '../resolve/evidence.ts';
 import { prove, type ProbeFailure, type ProbeResult } from './prove.ts';
 import { Verdicts, type Verdict } from './verdicts.ts';
 
@@ -38,9 +38,6 @@ export interface ProberInit {
   /** Probes per second. Default 10. */
   readonly probes_per_s?: number;
 }
-
-/** The target of the breaker of a provider: its storage may fail while it answers as a peer of the DHT. */
-export const storageTarget = (id: string): string => `storage:${id}`;
 
 export interface ProbeTotals {
   proven: number;

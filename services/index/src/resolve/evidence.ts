@@ -6,6 +6,9 @@ export interface ProviderRef {
   readonly url: string;
 }
 
+/** The target of the breaker of a provider: its storage may fail while it answers as a peer of the DHT. */
+export const storageTarget = (id: string): string => `storage:${id}`;
+
 export interface Evidence {
   /** Whether the provider returned verified bytes of the object. Undefined: not probed, or too long ago. */
   verdict(address: Address, provider: ProviderRef): 'proven' | 'failed' | undefined;

@@ -206,7 +206,7 @@ function callersAgainst(
     await run();
     isAcknowledged = true;
     const later = Array.from({ length: microtasks_max + 1 }, (_, at) => at);
-    for (let left = world.choose('microtasks', later); left > 0; left -= 1) await undefined;
+    for (let left = world.choose('microtasks', later); left > 0; left -= 1) await Promise.resolve();
     assert.notEqual(await answer(), outdated, 'a caller got the answer from before an acknowledged change');
   });
   return {
