@@ -24,7 +24,7 @@ suite('usage', { concurrency: 3 }, () => {
     [['get', ZEROS, '--range', 'x'], /--range must be A-B or A-, like 0-99 or 100-, not "x"/],
     [['get', ZEROS, '--url', 'nonsense'], /"nonsense" is not a valid URL/],
     [['up', '--only', 'storge'], /--only: unknown service "storge": did you mean storage\?/],
-    [['up', '--only', 'index'], /--only: index is not available yet/],
+    [['up', '--only', 'edge'], /--only: edge is not available yet/],
     [['up', '--set', 'storage'], /--set must be SERVICE\.KEY=VALUE, not "storage"/],
     [['up', '--base-port', '99999'], /--base-port must be a number from 0 to 65500/],
     [['cap', 'attenuate'], /Specify at least one caveat/],
@@ -102,7 +102,7 @@ suite('usage', { concurrency: 3 }, () => {
     }
     const help = await ron(t, ['get', '--help']);
     assert.equal(help.code, 0);
-    assert.match(help.text, /^usage: ron get ADDRESS \[-o FILE\]/);
+    assert.match(help.text, /^usage: ron get ADDRESS\|NAME \[-o FILE\]/);
     assert.match(help.text, /\n {2}-o, --output FILE +Write to this file/);
     assert.match(help.text, /\nexamples:\n {2}ron get b3:\.\.\. -o photo\.jpg/);
     assert.equal((await ron(t, ['help', 'get'])).text, help.text);
@@ -170,6 +170,6 @@ suite('usage', { concurrency: 3 }, () => {
     await writeFile(join(dir, 'good.toml'), (await ron(t, ['config', 'print'], { cwd: dir })).text);
     const good = await ron(t, ['config', 'check', '--config', 'good.toml'], { cwd: dir });
     assert.equal(good.code, 0, good.stderr);
-    assert.equal(good.text, 'Configuration is valid (storage, kms, passport)\n');
+    assert.equal(good.text, 'Configuration is valid (storage, index, kms, passport)\n');
   });
 });
