@@ -19,7 +19,7 @@ const MIB = 1024 * 1024;
 const { publicKey, privateKey } = generateKeyPairSync('ed25519');
 const KEY = publicKey.export({ type: 'spki', format: 'der' }).subarray(-32);
 const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');
-/** Signed by the right key, whatever the bytes are. */
+/** Bytes with a valid signature of the key, even if they are not a record. */
 const signedBody = (record: Uint8Array): { record: string; signature: string } => ({
   record: base64url(record),
   signature: base64url(sign(null, signedNameBytes(record), privateKey)),
