@@ -91,12 +91,17 @@ export async function openParts(context: IndexContext) {
   return { dir, key, meters, store, breakers, network, names, work, prober, resolving, tasks };
 }
 
-async function openStore({ current, log, runtime }: IndexContext, dir: string | undefined, onRebuilt: () => void) {
+async function openStore(
+  { current, log, runtime, overrides }: IndexContext,
+  dir: string | undefined,
+  onRebuilt: () => void,
+) {
   return await SqliteStore.open({
     dir: dir === undefined ? undefined : join(dir, 'db'),
     quotas: () => current.value.quotas,
     call_ms: runtime.deadline('db').budget_ms,
     onRebuilt,
+    ...(overrides.store_module && { module: overrides.store_module }),
     onMovedAside: ({ path, why }) => log.error({ path, why }, 'a damaged database was moved aside and is rebuilt'),
   });
 }

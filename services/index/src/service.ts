@@ -21,6 +21,8 @@ import type { IndexStore } from './store/index-store.ts';
 export interface IndexOverrides {
   /** Receives the opened database and returns the one that is used. */
   readonly wrapStore: (store: IndexStore) => IndexStore;
+  /** The module of the database's threads. */
+  readonly store_module: URL;
 }
 export type IndexContext = OpenContext<IndexConfig, typeof concurrency, IndexEvent, IndexOverrides>;
 

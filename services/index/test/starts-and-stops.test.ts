@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { access } from 'node:fs/promises';
 import { test } from 'node:test';
+import { formatAddress } from '@ron/proto';
+import { eventually, tempDir } from '@ron/testkit';
 import { AMNESIA, startService } from './support.ts';
 
 test('health, readiness, metrics, version and OpenAPI are answered', async () => {
@@ -27,4 +29,22 @@ test('[index I-2] the publisher and the janitors run once, and everything that i
   runtime.deadline('read');
   runtime.deadline('write');
   assert.deepEqual(runtime.unbuilt(), []);
+});
+
+test('the keys of cache.warmup_keys are cached after the start; those without an answer do no harm', async () => {
+  const address = formatAddress(new Uint8Array(32).fill(1));
+  await using temp = await tempDir();
+  const flags = ['--index.storage_url=http://127.0.0.1:7101', '--cache.ttl_s=3600'];
+  {
+    await using service = await startService({ dir: temp.path, flags });
+    const entries = [{ address, size: 1, media_type: 'text/plain' }];
+    assert.equal((await service.call('POST', '/announce', { entries })).status, 200);
+  }
+  await using service = await startService({
+    dir: temp.path,
+    flags: [...flags, `--cache.warmup_keys=name:unknown,${address}`],
+  });
+  await eventually('warm', async () => (await service.metric('index_cache_entries')) >= 1);
+  const { json } = await service.send('GET', `/resolve/${address}`);
+  assert.equal(json.source, 'cache', 'the first request is answered from the cache');
 });
