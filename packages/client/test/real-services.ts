@@ -7,10 +7,12 @@ import { scopesOf } from '@ron/proto';
 import { tempDir, type After, type TempDir } from '@ron/testkit';
 import { ServiceProcess } from '@ron/testkit/service';
 
-const mainOf = (service: 'kms' | 'storage'): string =>
+type Started = 'index' | 'kms' | 'storage';
+
+const mainOf = (service: Started): string =>
   fileURLToPath(new URL(`../../../services/${service}/src/main.ts`, import.meta.url));
 
-async function tokenFrom(key_file: string, audience: 'kms' | 'storage'): Promise<string> {
+async function tokenFrom(key_file: string, audience: Started): Promise<string> {
   await using keys = await FileKeySource.open({ path: key_file }, NEVER);
   return (await mint(keys, { audience, scopes: scopesOf(audience), ttl_ms: 600_000 }, NEVER)).token;
 }
@@ -21,12 +23,15 @@ async function stop(process: ServiceProcess, temp: TempDir): Promise<void> {
   await temp[Symbol.asyncDispose]();
 }
 
-export async function startKms(t: After): Promise<{ url: string; token: string }> {
+export const startKms = (t: After): Promise<{ url: string; token: string }> => startInMemory(t, 'kms');
+export const startIndex = (t: After): Promise<{ url: string; token: string }> => startInMemory(t, 'index');
+
+async function startInMemory(t: After, service: 'index' | 'kms'): Promise<{ url: string; token: string }> {
   const temp = await tempDir();
   const key_file = join(temp.path, 'keys');
-  const token = await tokenFrom(key_file, 'kms');
+  const token = await tokenFrom(key_file, service);
   const flags = ['--amnesia.enabled=true', `--auth.key_file=${key_file}`];
-  const process = await ServiceProcess.start({ main: mainOf('kms'), flags });
+  const process = await ServiceProcess.start({ main: mainOf(service), flags });
   t.after(() => stop(process, temp));
   return { url: process.url, token };
 }
