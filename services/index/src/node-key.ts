@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { openUnlock, SealedFile } from '@ron/custody/sealed';
 import { sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
-import { KeyType, noteSigner, type NoteSigner } from '@ron/tlog';
+import { KeyType, noteSigner, type NoteSigner } from '@ron/tlog/log';
 import { base58btc } from 'multiformats/bases/base58';
 
 export interface NodeKeyInit {

@@ -14,7 +14,7 @@ import { Deadline, TokenBucket, type Mpsc, type TaskContext } from '@ron/kernel'
 import type { Address } from '@ron/proto';
 import type { PeerBreakers } from '../dht/breakers.ts';
 import { storageTarget, type Evidence, type ProviderRef } from '../resolve/evidence.ts';
-import { prove, type ProbeFailure, type ProbeResult } from './prove.ts';
+import type { ProbeFailure, ProbeResult } from './prove.ts';
 import { Verdicts, type Verdict } from './verdicts.ts';
 
 const PROBES_PER_S = 10;
@@ -127,6 +127,8 @@ export class Prober implements Evidence {
   /** Never rejects. */
   async #probe(request: ProbeRequest, signal: AbortSignal): Promise<void> {
     const { address, provider } = request;
+    // The HTTP client is loaded by the first probe: the service starts faster without it.
+    const { prove } = await import('./prove.ts');
     const permit = this.#init.breakers.admit(storageTarget(provider.id));
     if (permit === undefined) return void (this.totals.skipped += 1);
     using deadline = Deadline.after('probe', this.#init.probe_ms, { signal });

@@ -10,7 +10,7 @@
  */
 import { isRonError, NEVER, RonError, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
-import { leafHash, TransparencyLog } from '@ron/tlog';
+import { leafHash, TransparencyLog } from '@ron/tlog/log';
 import { checkpointSigner, type NodeKey } from '../node-key.ts';
 import type { IndexStore, LogChange, LogPosition } from '../store/index-store.ts';
 import { decodeLogEntry, encodeLogEntry, type LogEntry } from './log-entry.ts';

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { Deadline, isRonError, RonError, Snapshot, type Mpsc } from '@ron/kernel';
 import { MemoryDisk, type FileSystem } from '@ron/log';
 import { formatTarget } from '@ron/proto';
-import type { TransparencyLog } from '@ron/tlog';
+import type { TransparencyLog } from '@ron/tlog/log';
 import type { NodeKey } from '../node-key.ts';
 import type { IndexStore, LogChange, StoredName, StoredRecord, TrustedKey } from '../store/index-store.ts';
 import { Adoption, type Forked } from './adoption.ts';

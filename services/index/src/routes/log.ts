@@ -1,7 +1,7 @@
 /** Handlers that serve the name log as C2SP tlog-tiles. */
 import { bytes, CopiedBytes, text, Type, type RouteAnswer, type RouteContext, type RouteSchema } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
-import type { TransparencyLog } from '@ron/tlog';
+import type { TransparencyLog } from '@ron/tlog/log';
 
 export interface LogRoutesInit {
   /** Undefined while the log could not be opened. */
