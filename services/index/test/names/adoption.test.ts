@@ -140,7 +140,7 @@ test('a publish and an adoption at once never lower the seq', async () => {
   }
 });
 
-test('the wall clock decides about not_after, also when it jumps', async () => {
+test('the wall clock decides about not_after, even if it jumps', async () => {
   await using node = await openNode(undefined);
   const real = sched;
   const at = async (shift_s: number, run: () => Promise<void>): Promise<void> => {

@@ -47,7 +47,7 @@ type Logged = { kind: 'name'; record: StoredRecord } | { kind: 'fork'; state: Kn
 const same = (left: StoredRecord | undefined, right: StoredRecord | undefined): boolean =>
   (left && hex(left.hash)) === (right && hex(right.hash));
 
-/** The rules, written down once more and without regard to cost. */
+/** The rules once more, without regard to cost. */
 class Model {
   readonly names = new Map<string, Known>();
   readonly log: Logged[] = [];
