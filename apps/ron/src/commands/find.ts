@@ -29,46 +29,49 @@ export default command({
     const target = targetArg(args[0]!);
     const { receipt, fresh } = values;
     const found = await servicesOf(invocation, 'index').index((index) => index.resolve(target, { receipt, fresh }));
-    const text = [columns(summaryOf(found)), ...found.providers.map(providerLine)];
-    if (found.providers.length === 0) text.push('no provider is known');
-    if (found.receipt !== undefined) text.push(...receiptLines(found.receipt));
-    io.result(text.join('\n'), found);
+    const rows = [...summaryOf(found), ...found.providers.map(providerRow)];
+    if (found.providers.length === 0) rows.push(['provider', 'none is known']);
+    if (found.receipt !== undefined) rows.push(...receiptRows(found.receipt));
+    io.result(columns(rows), found);
   },
 });
 
-function summaryOf({ address, manifest, name, source, complete }: ResolveDto): [string, string][] {
+type Row = [string, string];
+
+function summaryOf({ address, manifest, name, source, complete }: ResolveDto): Row[] {
   const { size, media_type } = manifest;
+  const rows: Row[] = [['address', address]];
+  if (size !== null) rows.push(['size', `${humanSize(size)}, ${media_type ?? 'type unknown'}`]);
+  if (name !== undefined) {
+    const { label, seq, not_after, conflict, key } = name;
+    rows.push(['name', `${label}, seq ${seq}, until ${dateOf(not_after)}${conflict ? ', forked' : ''}`], ['key', key]);
+  }
+  return [...rows, ['source', complete ? source : `${source}, some peers have not answered`]];
+}
+
+function providerRow({ id, url, proof, age_s, latency_ms }: ProviderDto): Row {
+  const latency = latency_ms === null ? '' : `, ${ms(latency_ms)}`;
+  return ['provider', `${url}  ${proof}, announced ${humanDuration(age_s * 1000)} ago${latency}  ${id}`];
+}
+
+function receiptRows({ took_ms, budget_ms, source, peers, hedges, breakers, ranking }: ReceiptDto): Row[] {
+  const { started, won, refused } = hedges;
   return [
-    ['address', address],
-    ...(size === null ? [] : [['size', `${humanSize(size)}, ${media_type ?? 'type unknown'}`] as [string, string]]),
-    ...(name === undefined
-      ? []
-      : ([
-          ['name', `${name.label}, seq ${name.seq}, until ${dateOf(name.not_after)}${name.conflict ? ', forked' : ''}`],
-          ['key', name.key],
-        ] as [string, string][])),
-    ['source', complete ? source : `${source}, some peers have not answered`],
+    ['lookup', `${ms(took_ms)} of ${ms(budget_ms)}, from ${source}`],
+    ['hedges', `${started} started, ${won} won, ${refused} refused`],
+    ...peers.map(({ peer, wave, started_ms, took_ms: time_ms, outcome, tries, providers, closer }): Row => {
+      const answer = `${outcome} after ${ms(time_ms)}, tries ${tries}, providers ${providers}, closer ${closer}`;
+      return ['peer', `${peer}  ${wave} at ${ms(started_ms)}, ${answer}`];
+    }),
+    ...breakers.map(({ target, state }): Row => ['breaker', `${target}  ${state}`]),
+    ...ranking.map(({ rank, id, proof, age_s, latency_ms, breaker }): Row => {
+      const latency = latency_ms === null ? 'unknown' : ms(latency_ms);
+      return [
+        `rank ${rank}`,
+        `${id}  ${proof}, age ${humanDuration(age_s * 1000)}, latency ${latency}, breaker ${breaker}`,
+      ];
+    }),
   ];
 }
 
-function providerLine({ id, url, proof, age_s, latency_ms }: ProviderDto): string {
-  const latency = latency_ms === null ? '' : `, ${Math.round(latency_ms)} ms`;
-  return `provider  ${url}  ${proof}, announced ${humanDuration(age_s * 1000)} ago${latency}  ${id}`;
-}
-
-function receiptLines(receipt: ReceiptDto): string[] {
-  const { took_ms, budget_ms, source, peers, hedges, breakers, ranking } = receipt;
-  const ms = (time_ms: number): string => `${Math.round(time_ms)} ms`;
-  return [
-    `lookup    ${ms(took_ms)} of ${ms(budget_ms)}, from ${source}; hedges: ${hedges.started} started, ${hedges.won} won, ${hedges.refused} refused`,
-    ...peers.map(
-      (each) =>
-        `peer      ${each.peer}  ${each.wave}, from ${ms(each.started_ms)}, ${each.outcome} after ${ms(each.took_ms)}, tries ${each.tries}, providers ${each.providers}, closer ${each.closer}`,
-    ),
-    ...breakers.map(({ target, state }) => `breaker   ${target}  ${state}`),
-    ...ranking.map(
-      ({ rank, id, proof, age_s, latency_ms, breaker }) =>
-        `rank ${rank}    ${id}  ${proof}, age ${humanDuration(age_s * 1000)}, latency ${latency_ms === null ? 'unknown' : ms(latency_ms)}, breaker ${breaker}`,
-    ),
-  ];
-}
+const ms = (time_ms: number): string => `${Math.round(time_ms)} ms`;

@@ -55,7 +55,7 @@ export default command({
 /** A name is resolved by the node of the directory, and its record verified here. */
 async function addressOf(text: string, invocation: GetInvocation): Promise<Address> {
   if (text.startsWith(ADDRESS_PREFIX)) return addressArg(text);
-  const { addressOfName } = await import('../names/address-of-name.ts');
+  const { addressOfName } = await import('../names/read-name.ts');
   return await addressOfName(text, servicesOf(invocation, 'storage'), invocation.io);
 }
 

@@ -3,6 +3,7 @@ import { isNameKey } from '@ron/proto';
 import { usage } from '../args.ts';
 import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { columns } from '../format.ts';
+import { orMissing } from '../names/read-name.ts';
 import { nameArg, prefixArg } from '../names/name-arg.ts';
 import { nameKeys, publicKeyArg } from '../names/name-keys.ts';
 import { servicesOf, type NodeServices } from '../names/node-services.ts';
@@ -118,13 +119,18 @@ export default command({
 });
 
 async function get({ io }: NameInvocation, services: NodeServices, [text]: readonly string[]): Promise<void> {
-  const name = await services.index((index) => index.name(nameArg(text!)));
+  const target = nameArg(text!);
+  const name = await orMissing(
+    text!,
+    services.index((index) => index.name(target)),
+  );
   io.result(columns(nameRows(name)), nameJson(name));
 }
 
 async function history({ io }: NameInvocation, services: NodeServices, [wanted]: readonly string[]): Promise<void> {
   const target = nameArg(wanted!);
-  const name = await services.index((index) => index.name(target, { history: true, expired: true }));
+  const reading = services.index((index) => index.name(target, { history: true, expired: true }));
+  const name = await orMissing(wanted!, reading);
   const records = [name, ...(name.rival === undefined ? [] : [name.rival]), ...name.history];
   for (const each of records) {
     const { seq, not_after } = each.record;
