@@ -200,7 +200,7 @@ export const concurrency = declareConcurrency({
   },
   drain: {
     finishes: 'resolvers and publisher finish accepted work',
-    flushes: 'the cursor of the sweep and a checkpoint of the name log',
-    closes: ['name log', 'database', 'DHT', 'capability keys'],
+    // The DHT is closed once nothing uses it any more; its last peers go to the database.
+    closes: ['lookups', 'name log with its last checkpoint', 'DHT', 'database', 'capability keys'],
   },
 });

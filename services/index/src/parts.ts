@@ -1,4 +1,7 @@
-/** Opens the parts of index, in the order in which they depend on each other. They are closed in reverse. */
+/**
+ * Opens the parts of index, in the order in which they depend on each other. They are closed in reverse: [index I-6] lookups and
+ * names before the DHT, which they use, and the DHT before the database, to which it writes its peers.
+ */
 import { join } from 'node:path';
 import { isRonError, NEVER, type Cell, type RonError } from '@ron/kernel';
 import type { Address } from '@ron/proto';

@@ -77,6 +77,8 @@ export const index = defineService({
         prober: (task) => prober.run(task),
         warmup: ({ stopping }) => resolving.warmUp(config.cache.warmup_keys, stopping),
       },
+      // The name log signs a checkpoint, the DHT flushes its peers, the database its last writes.
+      close_ms: 6000,
       parts: { store, names, resolving, network, node_key: parts.key },
     };
   },
