@@ -1,0 +1,69 @@
+/**
+ * Model of half-open probes, on the real breaker table: lookups and the janitor probe a target whose breaker has cooled down.
+ *
+ * Never more than `half_open_probes` requests hold a permit at a time, an open breaker admits none, and no probe is lost: once
+ * all requests have ended, further ones decide the state.
+ */
+import assert from 'node:assert/strict';
+import type { Build } from '@ron/explorer';
+import { Cell, NEVER, onAbort, sleep } from '@ron/kernel';
+import { newBreakerEntries, type BreakerTable } from './breaker-table.ts';
+
+export interface HalfOpenInit {
+  readonly half_open_probes: number;
+  /** Requests of lookups. */
+  readonly lookups: number;
+  /** Probes of the janitor. */
+  readonly probes: number;
+}
+
+const TARGET = 'peer';
+/** The shortest that the configuration allows. */
+const COOLDOWN_S = 1;
+/** Failed requests that open the breaker. */
+const FAILURES = 3;
+
+export function halfOpenProbes(Table: typeof BreakerTable, init: HalfOpenInit): Build {
+  return (world) => {
+    const { half_open_probes } = init;
+    let underWay = 0;
+    const request = async (signal: AbortSignal): Promise<'success' | 'failure'> => {
+      underWay += 1;
+      let isCounted = true;
+      const end = (): void => {
+        underWay -= isCounted ? 1 : 0;
+        isCounted = false;
+      };
+      // The permit of a request that was given up no longer counts.
+      using _ = onAbort(signal, end);
+      const verdict = world.choose('verdict', ['success', 'failure'] as const);
+      await world.io('answer');
+      end();
+      return verdict;
+    };
+    const table = new Table({
+      entries: new Cell('breaker_table', 3, newBreakerEntries()),
+      settings: () => ({ error_window_s: 10, trip_threshold: 0.5, cooldown_s: COOLDOWN_S, half_open_probes }),
+      probe: async (_target, signal) => {
+        if ((await request(signal)) === 'failure') throw new Error('unreachable');
+      },
+    });
+    for (let at = 0; at < FAILURES; at += 1) table.admit(TARGET)!.settle('failure');
+    assert.equal(table.state(TARGET), 'open');
+    world.task('clock', () => sleep(COOLDOWN_S * 1000, NEVER));
+    for (let at = 0; at < init.lookups; at += 1) {
+      world.task(`lookup ${at}`, async () => {
+        const permit = table.admit(TARGET);
+        if (permit !== undefined) permit.settle(await request(NEVER));
+      });
+    }
+    for (let at = 0; at < init.probes; at += 1) world.task(`probe ${at}`, () => table.probe(TARGET, NEVER));
+    return {
+      invariant: () => assert.ok(underWay <= half_open_probes, `${underWay} probes under way`),
+      final: () => {
+        for (let at = 0; at < half_open_probes; at += 1) table.admit(TARGET)?.settle('success');
+        assert.notEqual(table.state(TARGET), 'half_open', 'a probe was lost: the breaker stays half-open');
+      },
+    };
+  };
+}
