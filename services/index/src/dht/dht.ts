@@ -30,8 +30,8 @@ export interface ProvidersFound {
   /** Every peer that had to be queried has answered, or the result was satisfactory. */
   readonly complete: boolean;
   /**
-   * Why nothing was found, if so. `none_has_it`: the closest peers that answered do not have it, with `complete` if all of
-   * them answered. `no_route`: no peer is known, or none answered.
+   * Why nothing was found, if so. `none_has_it`: the closest peers that answered do not have it, with `complete` if none of
+   * them failed or 20 answered. `no_route`: no peer is known, or none answered.
    */
   readonly empty: 'none_has_it' | 'deadline' | 'breakers_open' | 'no_route' | undefined;
 }

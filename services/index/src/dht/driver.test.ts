@@ -161,6 +161,13 @@ test('a failed peer makes "none" incomplete; it is retried within the budget', a
   assert.equal(trace.peers.find(({ peer }) => peer === world.nodes[0]!.self)?.tries, 2, 'the breaker ends the retries');
 });
 
+test('in a large network, failed peers are replaced by the next closest ones, and "none" is complete', async () => {
+  const world = new World({ nodes: 60 });
+  for (const id of await firstPeers(world, 3)) world.network.nodes.get(id)!.behavior = 'garbage';
+  const { empty, complete } = await find(world);
+  assert.deepEqual([empty, complete], ['none_has_it', true]);
+});
+
 test('garbage is a failure of the peer and is not retried', async () => {
   const world = new World({ nodes: 5 });
   world.nodes[0]!.behavior = 'garbage';

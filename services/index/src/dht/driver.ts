@@ -213,8 +213,10 @@ function eventsFor(tracer: Tracer | undefined, observer: DhtObserver | undefined
   };
 }
 
-function isComplete({ reason, answered, failed, refused }: LookupEnd): boolean {
-  return reason === 'satisfied' || (reason === 'exhausted' && answered > 0 && failed + refused === 0);
+/** Peers that failed do not matter if as many as store a record have answered. */
+function isComplete({ reason, answered, failed, refused, closest }: LookupEnd): boolean {
+  if (reason !== 'exhausted') return reason === 'satisfied';
+  return closest.length >= CLOSEST || (answered > 0 && failed + refused === 0);
 }
 
 function emptyReason({ reason, answered, failed, refused }: LookupEnd): ProvidersFound['empty'] {

@@ -5,6 +5,7 @@ import { formatAddress } from '@ron/proto';
 import { generateKeyPair } from '@libp2p/crypto/keys';
 import { peerIdFromPrivateKey } from '@libp2p/peer-id';
 import { commonPrefixBits, compareDistance, nameKey, positionOfKey, positionOfPeer, providerKey } from './keys.ts';
+import { peerIdOf } from './testing/network.ts';
 
 const sha256 = (...parts: (Uint8Array | string)[]): Buffer => {
   const digest = createHash('sha256');
@@ -35,6 +36,12 @@ test('the key of a name is the path that the documentation states', () => {
 test('a peer has the position that kad-dht gives it', async () => {
   const id = peerIdFromPrivateKey(await generateKeyPair('Ed25519'));
   assert.deepEqual(Buffer.from(positionOfPeer(id.toString())!), sha256(id.toMultihash().bytes));
+  for (let at = 0; at < 5000; at += 1) positionOfPeer(peerIdOf(`peer ${at}`));
+  assert.deepEqual(
+    Buffer.from(positionOfPeer(id.toString())!),
+    sha256(id.toMultihash().bytes),
+    'after it was forgotten',
+  );
   assert.equal(positionOfPeer('not a peer id'), undefined);
   assert.equal(positionOfPeer('1'.repeat(1_000_000)), undefined);
 });

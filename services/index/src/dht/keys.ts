@@ -3,6 +3,7 @@
  *
  * Contract: positions are those of stock kad-dht: the sha2-256 hash of the key bytes, or of the multihash of a peer id.
  * Two positions are compared by their XOR distance to a third one.
+ * Bound: the positions of `POSITIONS_MAX` peers are kept. Overflow: the oldest one goes and is computed again when needed.
  */
 import { hash } from 'node:crypto';
 import { addressBytes, type Address } from '@ron/proto';
@@ -19,6 +20,7 @@ const NAME_DOMAIN = Buffer.from('ron/name/v1');
 const SHA2_256 = Buffer.from([0x12, 0x20]);
 /** A peer id is a multihash of at most 42 bytes; base58 of it has fewer characters than this. */
 const PEER_ID_CHARS_MAX = 64;
+const POSITIONS_MAX = 4096;
 
 /** The key of an address: the sha2-256 multihash of `"ron/index/v1"` and the address bytes. */
 export function providerKey(address: Address): Uint8Array {
@@ -40,8 +42,19 @@ export function positionOfAddress(address: Address): Uint8Array {
   return sha256(providerKey(address));
 }
 
+/** Positions of peers that were computed last: decoding base58 would be half of the work of a lookup. */
+const known = new Map<string, Uint8Array>();
+
 /** Undefined if `id` is not a base58btc peer id. */
 export function positionOfPeer(id: string): Uint8Array | undefined {
+  const position = known.get(id) ?? computePosition(id);
+  if (position === undefined) return undefined;
+  if (known.size >= POSITIONS_MAX && !known.has(id)) known.delete(known.keys().next().value!);
+  known.set(id, position);
+  return position;
+}
+
+function computePosition(id: string): Uint8Array | undefined {
   if (id.length === 0 || id.length > PEER_ID_CHARS_MAX) return undefined;
   try {
     return sha256(base58btc.baseDecode(id));
