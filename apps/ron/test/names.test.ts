@@ -194,6 +194,26 @@ suite('names', () => {
     assert.equal((await one('name', 'get', `race@${key.key}`)).address, addressOf('two'));
   });
 
+  test('a capability for names below a prefix publishes there, and changes nothing else', async () => {
+    const caveats = ['scopes in index:name', 'name ^= team/'];
+    const [key] = (await json<{ key: string }>('name', 'keys')) as [{ key: string }];
+    const index = (await ok('cap', 'attenuate', '--audience', 'index', ...caveats)).trim();
+    const root = JSON.parse(await readFile(`${dir}/root.cap`, 'utf8')) as object;
+    await writeFile('team.cap', JSON.stringify({ ...root, index }), { mode: 0o600 });
+    const limited = ['--capability-file', 'team.cap', '--key', key.key];
+    assert.equal((await one('name', 'set', 'team/x', 'one', ...limited)).seq, 1);
+    const unsure = await run('name', 'set', 'team/x', 'one', ...limited.slice(0, 2));
+    assert.match(unsure.stderr, /2 keys that sign names: choose one with --key/, 'it may not read the trust list');
+    for (const args of [
+      ['name', 'set', 'teams', 'one', ...limited],
+      ['name', 'trust', 'team', key.key, ...limited.slice(0, 2)],
+      ['name', 'ls', ...limited.slice(0, 2)],
+    ]) {
+      const { code, stderr } = await run(...args);
+      assert.equal(code, 77, `${args.join(' ')}: ${stderr}`);
+    }
+  });
+
   test('find shows providers and explains the lookup', async () => {
     const address = (await ok('put', 'one', '--name', 'found')).trim();
     const [found] = await json<{ address: string; name: { seq: number }; receipt: object }>(

@@ -2,9 +2,10 @@
  * The keys that sign names: Ed25519 keys of kms with tenant `names` and purpose `raw`, which are never rotated.
  *
  * Contract: the first use creates the key, once even if two commands run at the same time. The empty prefix of the trust list
- * is set to the first key, so that bare labels resolve.
+ * is set to the first key, so that bare labels resolve, if the capability allows it.
  */
 import type { KmsClient } from '@ron/client';
+import { isRonError } from '@ron/kernel/core';
 import { isNameKey, prefixesOf, splitKid, type KeyInfo, type PublicKey, type TrustDto } from '@ron/proto';
 import { CliError } from '../exits.ts';
 import type { Io } from '../io.ts';
@@ -36,15 +37,27 @@ export async function keyFor(
 ): Promise<NameKey> {
   const known = await nameKeys(services);
   if (wanted !== undefined) return ownKey(wanted, known);
-  const trust = await services.index((index) => index.trust());
-  const trusted = trustedFor(label, trust);
+  const trust = await trustList(services);
+  const trusted = trust && trustedFor(label, trust);
   const chosen = known.find(({ key }) => key === trusted) ?? (known.length === 1 ? known[0] : undefined);
   const key = chosen ?? (known.length === 0 ? await createKey(services, io) : ambiguous(known));
-  if (trusted === undefined) await services.index((index) => index.setTrust({ prefix: '', key: key.key }));
-  else if (trusted !== key.key) {
+  if (trust?.some(({ prefix }) => prefix === '') === false) {
+    await services.index((index) => index.setTrust({ prefix: '', key: key.key }));
+  }
+  if (trusted !== undefined && trusted !== key.key) {
     io.note(`this node trusts another key for ${label}: readers need ${label}@${key.key}, or \`ron name trust\``);
   }
   return key;
+}
+
+/** Undefined if the capability may publish names, but not read the trust list. */
+async function trustList(services: NodeServices): Promise<readonly TrustDto[] | undefined> {
+  try {
+    return await services.index((index) => index.trust());
+  } catch (error) {
+    if (isRonError(error, 'forbidden')) return undefined;
+    throw error;
+  }
 }
 
 /** One of the keys in kms, by its kid or its public key. */
