@@ -16,7 +16,7 @@ async function providersOf(service: TestIndex, cid: string) {
   const create = delegatedRoutingV1HttpApiClient({ url: new URL(service.url), cacheTTL: 0 });
   const client = create({ logger } as never);
   const found = [];
-  for await (const provider of client.getProviders(CID.parse(cid) as never)) found.push(provider);
+  for await (const provider of client.getProviders(CID.parse(cid))) found.push(provider);
   return found;
 }
 
