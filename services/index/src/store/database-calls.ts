@@ -108,7 +108,9 @@ export class DatabaseCalls {
 
   #send(): void {
     while (this.#waiting.size > 0 && this.#running.size < this.#init.threads) {
-      const batch = [...this.#waiting.values().take(BATCH_MAX)];
+      // The threads share the waiting calls.
+      const count = Math.min(BATCH_MAX, Math.ceil(this.#waiting.size / this.#init.threads));
+      const batch = [...this.#waiting.values().take(count)];
       for (const pending of batch) this.#waiting.delete(pending);
       // Never rejects: each call gets its own error.
       void this.#runBatch(batch);

@@ -1,16 +1,17 @@
 /** The contract of the database, in a file and in memory. */
 import assert from 'node:assert/strict';
-import { readdir } from 'node:fs/promises';
-import { describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { isRonError } from '@ron/kernel';
-import { tempDir } from '@ron/testkit';
+import { tempDir, type TempDir } from '@ron/testkit';
 import { supersedes } from '../../src/store/record-order.ts';
 import type { SqliteStore } from '../../src/store/sqlite-store.ts';
 import {
   addressOf,
   DAY_MS,
   digest,
+  empty,
   KEY,
+  newKeys,
   NOW_MS,
   openStore,
   OTHER_KEY,
@@ -30,11 +31,21 @@ const seen = (replaces?: Uint8Array, isTrusted = false): { isTrusted: boolean; r
 
 for (const kind of ['file', 'memory'] as const) {
   describe(`in ${kind === 'file' ? 'a file' : 'memory'}`, () => {
+    let temp: TempDir;
+    let shared: SqliteStore;
+    before(async () => {
+      temp = await tempDir();
+      shared = await openStore(kind === 'file' ? temp.path : undefined);
+    });
+    after(async () => {
+      await shared[Symbol.asyncDispose]();
+      await temp[Symbol.asyncDispose]();
+    });
+    /** An empty database. */
     async function withStore(use: (store: SqliteStore) => Promise<void>): Promise<void> {
-      await using temp = await tempDir();
-      await using store = await openStore(kind === 'file' ? temp.path : undefined);
-      await use(store);
-      if (kind === 'memory') assert.deepEqual(await readdir(temp.path), [], '[index I-12] no file is written');
+      newKeys();
+      await empty(shared);
+      await use(shared);
     }
 
     test('a published record becomes current, and the former one history', () =>
@@ -142,11 +153,11 @@ for (const kind of ['file', 'memory'] as const) {
         await store.saveSeen(recordOf('docs/seen', 1), undefined, seen());
         const walk = async (prefix: string): Promise<string[]> => {
           const found: string[] = [];
-          for (let after: { label: string; key: string } | undefined; ;) {
-            const page = await store.names(prefix, after, 3);
+          for (let last: { label: string; key: string } | undefined; ;) {
+            const page = await store.names(prefix, last, 3);
             found.push(...page.map(({ label, key }) => `${label}@${key[0]}`));
-            after = page.at(-1);
-            if (after === undefined) return found;
+            last = page.at(-1);
+            if (last === undefined) return found;
           }
         };
         const both = (...wanted: string[]): string[] => wanted.flatMap((label) => [`${label}@a`, `${label}@b`]);
@@ -192,11 +203,11 @@ for (const kind of ['file', 'memory'] as const) {
 
     test('a new epoch differs and stays', () =>
       withStore(async (store) => {
-        const before = store.epoch;
-        const after = await store.newEpoch();
-        assert.notEqual(after, before);
-        assert.equal(store.epoch, after);
-        assert.match(after, /^[0-9a-f]{32}$/);
+        const former = store.epoch;
+        const epoch = await store.newEpoch();
+        assert.notEqual(epoch, former);
+        assert.equal(store.epoch, epoch);
+        assert.match(epoch, /^[0-9a-f]{32}$/);
       }));
 
     test('announcements are idempotent, and ordered by their position for the sweep', () =>

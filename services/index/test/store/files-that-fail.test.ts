@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
 import { eventually, mountTmpfs, NO_MOUNT, tempDir } from '@ron/testkit';
+import { openWriter } from '../../src/store/thread/open-database.ts';
 import type { SqliteStore } from '../../src/store/sqlite-store.ts';
 import { addressOf, KEY, NOW_MS, openStore, position, published } from './support.ts';
 
@@ -63,17 +64,13 @@ for (const [kind, damage] of [
   test(`${kind} is moved aside and replaced by an empty database`, async () => {
     await using temp = await tempDir();
     const path = join(temp.path, FILE);
-    const epoch = await prepare(temp.path);
+    writeDatabase(path);
     await damage(path);
     const bytes = await readFile(path);
-    const moved: { path: string; why: string }[] = [];
-    await using store = await openStore(temp.path, { onMovedAside: (aside) => moved.push(aside) });
-    assert.equal(moved.length, 1);
-    assert.deepEqual(await readFile(moved[0]!.path), bytes, 'it is kept');
-    assert.deepEqual(store.applied, position(0));
-    assert.notEqual(store.epoch, epoch);
-    await store.apply([published('a', 1)], position(1));
-    assert.equal((await store.name(KEY, 'a'))?.seq, 1);
+    const { db, movedAside } = openWriter(path);
+    using _ = db;
+    assert.deepEqual(await readFile(movedAside!.path), bytes, 'it is kept');
+    assert.equal(db.prepare('SELECT applied FROM state').get()!['applied'], 0);
   });
 }
 
@@ -81,31 +78,43 @@ test('of the files that were moved aside the newest four are kept', async () => 
   await using temp = await tempDir();
   for (let round = 0; round < 6; round++) {
     await writeFile(join(temp.path, FILE), `not a database ${round} `.repeat(100));
-    await using _ = await openStore(temp.path);
+    openWriter(join(temp.path, FILE)).db.close();
   }
   const aside = (await readdir(temp.path)).filter((file) => file.includes('.damaged-')).toSorted();
   assert.equal(aside.length, 4);
   assert.match(await readFile(join(temp.path, aside[0]!), 'utf8'), /not a database 2/);
 });
 
+test('an empty file is a new database', async () => {
+  await using temp = await tempDir();
+  const path = join(temp.path, FILE);
+  await writeFile(path, '');
+  const { db, movedAside } = openWriter(path);
+  db.close();
+  assert.equal(movedAside, undefined);
+});
+
 test('a database of a newer version is refused and left unchanged', async () => {
   await using temp = await tempDir();
-  await prepare(temp.path);
   const path = join(temp.path, FILE);
+  writeDatabase(path);
   inDatabase(path, 'PRAGMA user_version = 99');
   const bytes = await readFile(path);
-  await assert.rejects(openStore(temp.path), {
-    code: 'conflict',
-    message: /has version 99 and this program reads version 1/,
-  });
+  const message = /has version 99 and this program reads version 1/;
+  await assert.rejects(openStore(temp.path), { code: 'conflict', message });
   assert.deepEqual(await readFile(path), bytes);
 });
 
-test('an empty file is a new database', async () => {
+test('the store reports a file that it moved aside, and begins a new epoch', async () => {
   await using temp = await tempDir();
-  await writeFile(join(temp.path, FILE), '');
-  await using store = await openStore(temp.path, { onMovedAside: () => assert.fail('moved aside') });
-  assert.deepEqual(store.applied, position(0));
+  const epoch = await prepare(temp.path);
+  await overwrite(join(temp.path, FILE), 0, 64);
+  const moved: string[] = [];
+  await using store = await openStore(temp.path, { onMovedAside: ({ why }) => moved.push(why) });
+  assert.deepEqual([moved.length, store.applied], [1, position(0)]);
+  assert.notEqual(store.epoch, epoch);
+  await store.apply([published('a', 1)], position(1));
+  assert.equal((await store.name(KEY, 'a'))?.seq, 1);
 });
 
 test('an old copy says how much of the log it has applied, so that the rest is applied', async () => {
@@ -128,9 +137,9 @@ test('an old copy says how much of the log it has applied, so that the rest is a
 test('pages that are damaged while the database is in use are found, and it is replaced', async () => {
   await using temp = await tempDir();
   const path = join(temp.path, FILE);
-  await prepare(temp.path);
   {
     await using store = await openStore(temp.path, { quotas });
+    await store.apply([published('a', 1)], position(1));
     for (let at = 0; at < 5; at++) await store.announce('s', entries(at * 1000, 1000), [], NOW_MS);
   }
   let rebuilt = 0;
@@ -192,6 +201,12 @@ test('a full disk refuses writes; reads go on, and so do writes once there is ro
 async function overwrite(path: string, from: number, bytes: number): Promise<void> {
   await using file = await open(path, 'r+');
   await file.write(Buffer.alloc(bytes, 0xa5), 0, bytes, from);
+}
+
+/** A database as the writer thread creates it, with an applied entry. */
+function writeDatabase(path: string): void {
+  using db = openWriter(path).db;
+  db.exec('UPDATE state SET applied = 1; PRAGMA wal_checkpoint(TRUNCATE)');
 }
 
 function inDatabase(path: string, sql: string): void {

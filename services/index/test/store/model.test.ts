@@ -6,7 +6,7 @@ import { isRonError } from '@ron/kernel';
 import { supersedes } from '../../src/store/record-order.ts';
 import type { LogChange, StoredRecord } from '../../src/store/index-store.ts';
 import type { SqliteStore } from '../../src/store/sqlite-store.ts';
-import { addressOf, NOW_MS, openStore, position, providerKeyOf, recordOf } from './support.ts';
+import { addressOf, empty, NOW_MS, openStore, position, providerKeyOf, recordOf } from './support.ts';
 
 const QUOTAS = { providers_max: 3, providers_per_subject: 2, names_seen: 1000 };
 const LABELS = ['a', 'a/b'];
@@ -210,19 +210,6 @@ class Run {
 function refused(error: unknown): false {
   assert.ok(isRonError(error, 'storage_full') && error.reason === 'quota', String(error));
   return false;
-}
-
-/** Removes everything but the records of names, which belong to the key of their run. */
-async function empty(store: SqliteStore): Promise<void> {
-  await store.resetLog();
-  for (const { key } of await store.dhtQuery('/', { now_ms: 0, limit: 99 })) await store.dhtDelete(key);
-  const objects = await store.objects(undefined, 99);
-  await store.announce(
-    's',
-    [],
-    objects.map(({ address }) => address),
-    NOW_MS,
-  );
 }
 
 test('the database agrees with a model after any history', { timeout: 120_000 }, async () => {

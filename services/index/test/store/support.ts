@@ -5,8 +5,15 @@ import type { LogChange, LogPosition, StoredRecord } from '../../src/store/index
 import { SqliteStore, type Quotas, type SqliteStoreInit } from '../../src/store/sqlite-store.ts';
 
 export const QUOTAS: Quotas = { providers_max: 1000, providers_per_subject: 100, names_seen: 10 };
-export const KEY = 'a'.repeat(64);
-export const OTHER_KEY = 'b'.repeat(64);
+/** The signers of the test; `newKeys` replaces them, so that tests can share a database. */
+export let KEY = 'a'.repeat(64);
+export let OTHER_KEY = 'b'.repeat(64);
+let keys = 0;
+export function newKeys(): void {
+  keys += 1;
+  const tail = keys.toString(16).padStart(63, '0');
+  [KEY, OTHER_KEY] = [`a${tail}`, `b${tail}`];
+}
 export const NOW_MS = 1_800_000_000_000;
 export const DAY_MS = 86_400_000;
 
@@ -51,4 +58,17 @@ function base32(bytes: Uint8Array): string {
   const bits = Array.from(bytes, (byte) => byte.toString(2).padStart(8, '0')).join('');
   const digits = bits.match(/.{1,5}/g) ?? [];
   return digits.map((digit) => 'abcdefghijklmnopqrstuvwxyz234567'[Number.parseInt(digit.padEnd(5, '0'), 2)]).join('');
+}
+
+/** Removes everything but the records of names, which belong to their keys. */
+export async function empty(store: SqliteStore): Promise<void> {
+  await store.resetLog();
+  for (const { key } of await store.dhtQuery('/', { now_ms: 0, limit: 2000 })) await store.dhtDelete(key);
+  const objects = await store.objects(undefined, 2000);
+  await store.announce(
+    's',
+    [],
+    objects.map(({ address }) => address),
+    NOW_MS,
+  );
 }

@@ -9,7 +9,7 @@ import { assert } from '@ron/kernel/core';
 import type { DhtEntry } from '../index-store.ts';
 import type { Reads, Writes } from './calls.ts';
 import type { Parties } from './parties.ts';
-import { coversProviders, formatProviderKey, parseProviderKey } from './provider-key.ts';
+import { coversProviders, formatProviderKey, parseProviderKey, type ProviderKey } from './provider-key.ts';
 
 /** Expired rows that a put removes before it is refused. */
 const PURGE_ROWS = 256;
@@ -31,24 +31,23 @@ export function dhtReads(db: DatabaseSync): Pick<Reads, 'dhtGet' | 'dhtQuery'> {
     'SELECT value FROM provider WHERE hash = ? AND peer = (SELECT id FROM party WHERE name = ?) AND expires_ms > ?',
   );
   const providers = db.prepare(
-    `SELECT p.hash, q.name, p.value FROM provider p JOIN party q ON q.id = p.peer
+    `SELECT q.name, p.value FROM provider p JOIN party q ON q.id = p.peer
      WHERE p.hash = ? AND p.expires_ms > ? ORDER BY p.peer LIMIT ?`,
   );
   const allProviders = db.prepare(
     `SELECT p.hash, q.name, p.value FROM provider p JOIN party q ON q.id = p.peer
      WHERE p.expires_ms > ? ORDER BY p.hash, p.peer LIMIT ?`,
   );
-  const asEntry = ({ hash, name, value }: ProviderRow): DhtEntry => ({ key: formatProviderKey(hash, name), value });
-
-  const queryProviders = (prefix: string, now_ms: number, limit: number): DhtEntry[] => {
-    const key = parseProviderKey(prefix);
-    if (key === undefined) {
-      if (!coversProviders(prefix)) return [];
-      return (allProviders.all(now_ms, limit) as unknown as ProviderRow[]).map(asEntry);
-    }
-    const rows = (providers.all(key.hash, now_ms, limit) as unknown as ProviderRow[]).map(asEntry);
-    return key.peer === undefined ? rows : rows.filter((row) => row.key.startsWith(prefix));
+  const queryProviders = ({ hash, object, peer }: ProviderKey, now_ms: number, limit: number): DhtEntry[] => {
+    const rows = providers.all(hash, now_ms, limit) as unknown as Omit<ProviderRow, 'hash'>[];
+    const found = rows.map(({ name, value }): DhtEntry => ({ key: `${object}/${name}`, value }));
+    return peer === undefined ? found : found.filter(({ key }) => key.startsWith(`${object}/${peer}`));
   };
+  const queryAll = (now_ms: number, limit: number): DhtEntry[] =>
+    (allProviders.all(now_ms, limit) as unknown as ProviderRow[]).map(({ hash, name, value }) => ({
+      key: formatProviderKey(hash, name),
+      value,
+    }));
 
   return {
     dhtGet: (key, now_ms) => {
@@ -57,9 +56,10 @@ export function dhtReads(db: DatabaseSync): Pick<Reads, 'dhtGet' | 'dhtQuery'> {
       return (row as { value: Uint8Array } | undefined)?.value;
     },
     dhtQuery: (prefix, { now_ms, limit }) => {
-      const found = queryProviders(prefix, now_ms, limit);
+      const key = parseProviderKey(prefix);
+      if (key !== undefined) return queryProviders(key, now_ms, limit);
+      const found = coversProviders(prefix) ? queryAll(now_ms, limit) : [];
       const rest = limit - found.length;
-      if (rest === 0 || parseProviderKey(prefix) !== undefined) return found;
       return [...found, ...(entries.all(prefix, prefix + KEY_END, now_ms, rest) as unknown as DhtEntry[])];
     },
   };

@@ -13,6 +13,8 @@ const HASH_BYTES = 32;
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz234567';
 
 export interface ProviderKey {
+  /** The key without the peer. */
+  readonly object: string;
   readonly hash: Uint8Array;
   /** Undefined: all peers. */
   readonly peer: string | undefined;
@@ -24,7 +26,8 @@ export function parseProviderKey(key: string): ProviderKey | undefined {
   if (digits === undefined) return undefined;
   const bytes = fromBase32(digits);
   if (bytes === undefined || !MULTIHASH_PREFIX.equals(bytes.subarray(0, 2))) return undefined;
-  return { hash: bytes.subarray(2), peer: peer === '' ? undefined : peer };
+  const object = key.slice(0, PROVIDERS.length + 1 + digits.length);
+  return { object, hash: bytes.subarray(2), peer: peer === '' ? undefined : peer };
 }
 
 export function formatProviderKey(hash: Uint8Array, peer: string): string {
@@ -53,8 +56,10 @@ function fromBase32(text: string): Buffer | undefined {
   let at = 0;
   let bits = 0;
   let held = 0;
-  for (const digit of text) {
-    held = (held << 5) | ALPHABET.indexOf(digit);
+  for (let index = 0; index < text.length; index++) {
+    const code = text.charCodeAt(index);
+    // a to z are 0 to 25, 2 to 7 are 26 to 31.
+    held = (held << 5) | (code >= 97 ? code - 97 : code - 24);
     bits += 5;
     if (bits < 8) continue;
     bits -= 8;
