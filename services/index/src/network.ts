@@ -64,7 +64,7 @@ export function openNetwork(init: NetworkInit): Network {
       onRetry: (_op, result) => onRetry(result),
     },
   });
-  const providing = new Providing({ dht, store, warn });
+  const providing = new Providing({ dht, store, warn, isProvider: index.storage_url !== undefined });
   measurePending(runtime, () => providing.pending);
   return {
     dht,

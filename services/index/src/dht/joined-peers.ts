@@ -69,7 +69,8 @@ export class JoinedPeers implements Peers {
     const { key, store, bootstrap, network_key_file, ...rest } = this.#init;
     const { Libp2pPeers: Adapter, Membership: Task, readNetworkKey } = await import('./libp2p/index.ts');
     const network_key = await readNetworkKey(network_key_file);
-    const provides = async (wanted: Uint8Array): Promise<boolean> => await hasObject(store, wanted);
+    const isProvider = rest.storage_url !== undefined;
+    const provides = async (wanted: Uint8Array): Promise<boolean> => isProvider && (await hasObject(store, wanted));
     const seed = key.exportSeed();
     const peers = await Adapter.open({ ...rest, store, provides, self: key.peer_id, seed, network_key });
     if (this.#isClosed) return await peers[Symbol.asyncDispose]();

@@ -36,7 +36,7 @@ export function newSweep(store: IndexStore, onSaved: (cursor: Uint8Array) => voi
       };
     },
   });
-  const providing = new Providing({ dht, store: observed, warn });
+  const providing = new Providing({ dht, store: observed, warn, isProvider: true });
   return { providing, isProvided: (address) => peer!.providersOf(providerKey(address)).length > 0 };
 }
 

@@ -12,7 +12,7 @@ interface Setup {
   readonly store: MemoryObjects;
   readonly counts: { closest: number };
   readonly warnings: unknown[];
-  readonly start: () => Providing;
+  readonly start: (isProvider?: boolean) => Providing;
   /** Moves the clock until the condition holds. */
   readonly until: (condition: () => boolean, within_ms?: number) => Promise<void>;
   /** Ends the running task as a crash does: nothing is saved. */
@@ -37,10 +37,10 @@ async function setUp(nodes: number, use: (setup: Setup) => Promise<void>): Promi
     counts,
     warnings,
     crash,
-    start: () => {
+    start: (isProvider = true) => {
       stopping = new AbortController();
       const warn = (error: unknown): void => void warnings.push(error);
-      const providing = new Providing({ dht: world.driver, store, warn });
+      const providing = new Providing({ dht: world.driver, store, warn, isProvider });
       running = providing.run(stopping.signal);
       return providing;
     },
@@ -94,6 +94,16 @@ test('a new object is provided within 2 s, a withdrawn one is not', () =>
     providing.announced([withdrawn, added]);
     await until(() => copiesOf(world, added) === 10, 2000);
     assert.equal(copiesOf(world, withdrawn), 0);
+  }));
+
+test('a node whose storage others cannot read provides no objects', () =>
+  setUp(3, async ({ world, store, start }) => {
+    store.addresses.add(addressOf('private'));
+    const providing = start(false);
+    providing.announced([addressOf('private')]);
+    await world.clock.advance(60_000);
+    assert.equal(providing.pending, 0);
+    assert.equal(world.network.sent.filter(({ op }) => op === 'addProvider').length, 0);
   }));
 
 test('objects beyond the queue are left to another sweep', () =>

@@ -23,27 +23,30 @@ export interface ProvidingInit {
   readonly dht: Pick<DhtDriver, 'findClosest' | 'addProvider' | 'publishName' | 'known'>;
   readonly store: Store;
   readonly warn: (error: unknown) => void;
+  /** Whether other nodes can read the objects. Otherwise only names are provided. */
+  readonly isProvider: boolean;
 }
 
 type NamedRecord = Pick<StoredRecord, 'key' | 'label' | 'record' | 'signature'>;
 
 export class Providing {
-  readonly #objects: ProvideLoop<Address>;
+  /** Undefined if other nodes cannot read the objects. */
+  readonly #objects: ProvideLoop<Address> | undefined;
   readonly #names: ProvideLoop<NamedRecord>;
 
   constructor(init: ProvidingInit) {
-    this.#objects = objectLoop(init);
+    this.#objects = init.isProvider ? objectLoop(init) : undefined;
     this.#names = nameLoop(init);
   }
 
   /** Items that wait to be provided. */
   get pending(): number {
-    return this.#objects.pending + this.#names.pending;
+    return (this.#objects?.pending ?? 0) + this.#names.pending;
   }
 
   /** Own objects that are new. */
   announced(addresses: readonly Address[]): void {
-    this.#objects.offer(addresses);
+    this.#objects?.offer(addresses);
   }
 
   /** An own name has a new record. */
@@ -52,7 +55,7 @@ export class Providing {
   }
 
   async run(stopping: AbortSignal): Promise<void> {
-    await Promise.all([this.#objects.run(stopping), this.#names.run(stopping)]);
+    await Promise.all([this.#objects?.run(stopping), this.#names.run(stopping)]);
   }
 }
 
