@@ -11,8 +11,8 @@ import type { Libp2pPeers } from '../services/index/src/dht/libp2p/libp2p-peers.
 import { keyOf, openNode, refOf } from '../services/index/src/dht/libp2p/testing/test-node.ts';
 import { measure, quick, report, type Case } from './lib.ts';
 
-const REQUESTS = quick ? 200 : 1000;
-const REPEATS = quick ? 3 : 7;
+const REQUESTS = quick ? 100 : 300;
+const REPEATS = quick ? 3 : 5;
 const key = keyOf('object');
 
 interface StockNetwork {

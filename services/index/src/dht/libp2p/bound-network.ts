@@ -7,9 +7,9 @@ import { multiaddr, type Multiaddr } from '@multiformats/multiaddr';
 import type { PeerId, Stream } from '@libp2p/interface';
 import { NEVER } from '@ron/kernel';
 import * as Digest from 'multiformats/hashes/digest';
-import { endpointOf, endpointText } from './addresses.ts';
-import { KeptStream } from './kept-stream.ts';
-import { encodeMessage, KAD, type KadPeer, type KadType } from './message.ts';
+import { endpointOf, endpointText } from './wire/addresses.ts';
+import { KeptStream } from './wire/kept-stream.ts';
+import { encodeMessage, KAD, type KadPeer, type KadType } from './wire/message.ts';
 import type { Kad } from './node.ts';
 import { peerIdText } from './peer-refs.ts';
 

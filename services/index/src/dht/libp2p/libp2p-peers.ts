@@ -4,7 +4,7 @@
  * Contract: each request goes over a kept stream, or over a new one to a peer that is dialed by its known addresses. Failures:
  * `unreachable` (no connection, stream reset), `bad_gateway` (a malformed answer), `busy` (too many requests), the reason of the
  * signal. A peer that could not be dialed `DIAL_FAILURES_MAX` times in a row leaves the routing table until it connects again.
- * Bound: see `stream-pool.ts`, `message.ts`, `serve.ts` and `peer-rows.ts`.
+ * Bound: see `stream-pool.ts`, `message.ts`, `kad-server.ts` and `peer-rows.ts`.
  * Cancellation: by the signal of each call, at once. Disposal ends all requests and connections within `CLOSE_MS`.
  */
 import type { Connection, PeerId, Stream } from '@libp2p/interface';
@@ -13,17 +13,25 @@ import { multiaddr } from '@multiformats/multiaddr';
 import { LATE, orAborted, RonError, sched, withTimeout } from '@ron/kernel';
 import { positionOfKey } from '../keys.ts';
 import type { PeerAnswer, PeerRef, Peers, ProviderClaim } from '../peers.ts';
-import { endpointOf } from './addresses.ts';
-import { KadAnswers } from './answers.ts';
+import { endpointOf } from './wire/addresses.ts';
+import { KadAnswers } from './serve/kad-answers.ts';
 import { boundNetwork } from './bound-network.ts';
-import { DhtRecords, type DhtRecordsInit } from './dht-records.ts';
-import { ADDRS_MAX, decodeRecord, encodeMessage, encodeRecord, KAD, type KadMessage, type KadPeer } from './message.ts';
+import { DhtRecords, type DhtRecordsInit } from './serve/dht-records.ts';
+import {
+  ADDRS_MAX,
+  decodeRecord,
+  encodeMessage,
+  encodeRecord,
+  KAD,
+  type KadMessage,
+  type KadPeer,
+} from './wire/message.ts';
 import { createDhtNode, DIAL_MS, PROTOCOL, STREAMS_MAX, type DhtNode, type DhtNodeInit } from './node.ts';
 import { addrsOfSelf, AnsweredPeer, peerIdText } from './peer-refs.ts';
 import { PeerRows } from './peer-rows.ts';
 import { ProviderUrls } from './provider-urls.ts';
-import { KadServer } from './serve.ts';
-import { StreamPool } from './stream-pool.ts';
+import { KadServer } from './serve/kad-server.ts';
+import { StreamPool } from './wire/stream-pool.ts';
 
 export interface Libp2pPeersInit
   extends

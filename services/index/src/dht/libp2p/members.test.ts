@@ -12,7 +12,7 @@ import { SqliteStore } from '../../store/sqlite-store.ts';
 import { JoinedPeers } from '../joined-peers.ts';
 import { providerKey } from '../keys.ts';
 import { Membership } from './membership.ts';
-import { encodeMessage, KAD } from './message.ts';
+import { encodeMessage, KAD } from './wire/message.ts';
 import { answering, RawPeer } from './testing/raw-peer.ts';
 import { signedName, TestNames } from './testing/test-names.ts';
 import { keyOf, networkKey, openNode, refOf } from './testing/test-node.ts';

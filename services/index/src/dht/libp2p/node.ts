@@ -9,8 +9,8 @@ import { preSharedKey } from '@libp2p/pnet';
 import { tcp } from '@libp2p/tcp';
 import { yamux } from '@libp2p/yamux';
 import { createLibp2p } from 'libp2p';
-import { endpointOf, storageAddr } from './addresses.ts';
-import { includes } from './answers.ts';
+import { endpointOf, storageAddr } from './wire/addresses.ts';
+import { includes } from './serve/kad-answers.ts';
 import { PeerDatastore } from './datastore.ts';
 import { PEER_AGE_MS, type PeerRows } from './peer-rows.ts';
 

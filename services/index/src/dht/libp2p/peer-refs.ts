@@ -2,8 +2,8 @@
 import type { Libp2p } from '@libp2p/interface';
 import { base58btc } from 'multiformats/bases/base58';
 import type { PeerRef } from '../peers.ts';
-import { endpointOf, endpointText } from './addresses.ts';
-import type { KadPeer } from './message.ts';
+import { endpointOf, endpointText } from './wire/addresses.ts';
+import type { KadPeer } from './wire/message.ts';
 
 /** An identity multihash of an Ed25519 key, or the sha2-256 hash of another key. */
 const ED25519_PREFIX = Buffer.from([0x00, 0x24, 0x08, 0x01, 0x12, 0x20]);

@@ -10,7 +10,7 @@ import type { Libp2p } from '@libp2p/interface';
 import { peerIdFromString } from '@libp2p/peer-id';
 import { multiaddr } from '@multiformats/multiaddr';
 import { Deadline, sched } from '@ron/kernel';
-import { endpointOf, endpointText, endpointUrl, type Endpoint } from './addresses.ts';
+import { endpointOf, endpointText, endpointUrl, type Endpoint } from './wire/addresses.ts';
 
 const VERIFIED_MAX = 4096;
 const TRUST_MS = 600_000;

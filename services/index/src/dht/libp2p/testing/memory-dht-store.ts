@@ -1,6 +1,6 @@
 /** The key-value part of `IndexStore` in memory, with its expiry and quotas. */
 import { RonError } from '@ron/kernel';
-import type { DhtRecordsInit } from '../dht-records.ts';
+import type { DhtRecordsInit } from '../serve/dht-records.ts';
 
 type DhtStore = DhtRecordsInit['store'];
 

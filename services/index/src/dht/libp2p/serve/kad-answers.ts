@@ -10,13 +10,13 @@ import type { PeerId } from '@libp2p/interface';
 import { peerIdFromString } from '@libp2p/peer-id';
 import { multiaddr } from '@multiformats/multiaddr';
 import { RonError } from '@ron/kernel';
-import { positionOfKey } from '../keys.ts';
-import { endpointOf } from './addresses.ts';
+import { positionOfKey } from '../../keys.ts';
+import { endpointOf } from '../wire/addresses.ts';
 import type { DhtRecords } from './dht-records.ts';
-import { CLOSER_MAX, decodeRecord, encodedPeer, KAD, type KadMessage, type KadPeer } from './message.ts';
-import type { DhtNode } from './node.ts';
-import { peerIdText } from './peer-refs.ts';
-import type { PeerRows } from './peer-rows.ts';
+import { CLOSER_MAX, decodeRecord, encodedPeer, KAD, type KadMessage, type KadPeer } from '../wire/message.ts';
+import type { DhtNode } from '../node.ts';
+import { peerIdText } from '../peer-refs.ts';
+import type { PeerRows } from '../peer-rows.ts';
 
 export interface KadAnswersInit {
   readonly node: DhtNode;

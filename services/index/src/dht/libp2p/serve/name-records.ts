@@ -5,9 +5,9 @@
 import { RonError } from '@ron/kernel';
 import { decodeNameRecord, splitSignedName } from '@ron/proto/names';
 import { blake3 } from '@ron/simd';
-import type { Names } from '../../publish/names.ts';
-import type { StoredRecord } from '../../store/index-store.ts';
-import { nameKey } from '../keys.ts';
+import type { Names } from '../../../publish/names.ts';
+import type { StoredRecord } from '../../../store/index-store.ts';
+import { nameKey } from '../../keys.ts';
 
 /** The order of the records of one name. */
 export interface RecordOrder {

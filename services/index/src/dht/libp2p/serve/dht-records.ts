@@ -10,10 +10,10 @@
  */
 import { KeyedMutex, NEVER, RonError, sched } from '@ron/kernel';
 import { base32 } from 'multiformats/bases/base32';
-import type { Names } from '../../publish/names.ts';
-import type { IndexStore } from '../../store/index-store.ts';
-import { isSameRecord, supersedes } from '../../store/record-order.ts';
-import { decodeRecord, encodeRecord, PROVIDERS_MAX } from './message.ts';
+import type { Names } from '../../../publish/names.ts';
+import type { IndexStore } from '../../../store/index-store.ts';
+import { isSameRecord, supersedes } from '../../../store/record-order.ts';
+import { decodeRecord, encodeRecord, PROVIDERS_MAX } from '../wire/message.ts';
 import { orderOfNameValue, verifyNameValue, type RecordOrder } from './name-records.ts';
 
 export interface DhtRecordsInit {

@@ -9,9 +9,9 @@
  */
 import type { PeerId, Stream, StreamHandler } from '@libp2p/interface';
 import { RonError, sched, type Timer } from '@ron/kernel';
-import type { KadAnswers } from './answers.ts';
-import { FrameReader } from './frame-reader.ts';
-import { decodeMessage, encodeMessage, type KadMessage } from './message.ts';
+import type { KadAnswers } from './kad-answers.ts';
+import { FrameReader } from '../wire/frame-reader.ts';
+import { decodeMessage, encodeMessage, type KadMessage } from '../wire/message.ts';
 
 /** A name record has 1 KiB; the addresses of a provider have less. */
 const REQUEST_BYTES_MAX = 16 * 1024;
