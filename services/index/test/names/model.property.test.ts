@@ -118,7 +118,7 @@ test('publishing and adopting in any order follows the model', async () => {
       await using run = new Run(temp.path);
       for (const each of commands) await run.execute(each);
     }),
-    { numRuns: Number(process.env['RON_FUZZ_RUNS'] ?? 8) },
+    { numRuns: Number(process.env['RON_FUZZ_RUNS'] ?? 4) },
   );
 });
 

@@ -207,18 +207,17 @@ async function killAfter(dir: string, lines: number): Promise<string[]> {
 test('kill -9 loses no acknowledged publish, with and without its database', async () => {
   await using temp = await tempDir();
   const dir = temp.path;
-  const acknowledged: string[] = [];
-  for (const isDatabaseLost of [false, true]) {
-    acknowledged.push(...(await killAfter(dir, 40)));
-    if (isDatabaseLost) await removeDatabase(dir);
-    await withNode(dir, async (node) => {
-      for (const line of acknowledged) {
-        const [key = '', label = '', seq] = line.split(' ');
-        assert.ok((await node.store.name(key, label))!.seq >= Number(seq), line);
-      }
-    });
-  }
-  const { vkey } = await withNode(dir, async ({ key }) => checkpointSigner(originOf(key), key));
+  // Without its database, the node has only the log.
+  const acknowledged = await killAfter(dir, 40);
+  await removeDatabase(dir);
+  acknowledged.push(...(await killAfter(dir, 20)));
+  const { vkey } = await withNode(dir, async ({ store, key: node_key }) => {
+    for (const line of acknowledged) {
+      const [key = '', label = '', seq] = line.split(' ');
+      assert.ok((await store.name(key, label))!.seq >= Number(seq), line);
+    }
+    return checkpointSigner(originOf(node_key), node_key);
+  });
   await using source = await dirSource(join(dir, 'name-log'));
   const audit = await verifyLog(source, [vkey], { signal });
   assert.ok(audit.ok, JSON.stringify(audit));
