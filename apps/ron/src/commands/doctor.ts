@@ -10,8 +10,8 @@ export default command({
   name: 'doctor',
   usage: 'doctor [--dir DIR]',
   about:
-    'Checks Node, the directory, the capabilities of the owner and of the services, and the services or their ports.\n' +
-    'Changes nothing.',
+    'Checks Node, the directory, the clock, the limit on open files, the capabilities of the owner and of the services, the\n' +
+    'services or their ports, the load and the peers of index, and names that expire within 30 days. Changes nothing.',
   options: { dir: CONNECTION_OPTIONS.dir },
   args: [0, 0],
   examples: { 'ron doctor': 'list problems, each with the action that resolves it' },
@@ -35,6 +35,8 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     { checkVolumes },
     { SERVICE_TABLE },
     { passportVerdict },
+    limits,
+    { checkIndex },
   ] = await Promise.all([
     import('../doctor/machine.ts'),
     import('../doctor/capabilities.ts'),
@@ -44,6 +46,8 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     import('../doctor/volumes.ts'),
     import('../up/table/services.ts'),
     import('../passport-verdict.ts'),
+    import('../doctor/limits.ts'),
+    import('../doctor/index-service.ts'),
   ]);
   const recorded = await readState(home);
   const stated = recorded !== undefined && isAlive(recorded.pid) ? recorded.services : undefined;
@@ -61,11 +65,14 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     ...(await capabilities.checkServiceCapabilities(home, expected, isRunning)),
     ...(await checkKeyFiles(home, planned, isRunning, signal)),
     ...(await audit.checkAuditLog(home, signal)),
+    ...(await limits.checkClock(home)),
   ];
   if (!isRunning) return [...common, ...(await checkVolumes(home)), ...(await services.checkPorts(SERVICE_TABLE))];
   return [
     ...common,
     ...(stated === undefined ? [services.unrecorded(home)] : services.notStarted(recorded!)),
+    ...(await limits.checkOpenFiles(expected, pids)),
     ...(await services.checkServices(home, expected, found, signal)),
+    ...(found.index === undefined ? [] : await checkIndex(home, io, signal)),
   ];
 }
