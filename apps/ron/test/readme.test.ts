@@ -6,9 +6,13 @@ import { readFile, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { eventually } from '@ron/testkit';
+import { homeAt, isAlive, readState } from '../src/home.ts';
 import { CleanUps, Process, temporaryDir } from './support.ts';
 
 const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
+/** Between commands that are repeated: each is a process. */
+const POLL_MS = 500;
 const BIN = join(ROOT, 'apps/ron/bin/ron.js');
 
 interface Shown {
@@ -40,6 +44,9 @@ const normal = (text: string): string =>
     .replace(/^ok {4}Node 26\..*$/m, 'ok    Node 26')
     .replace(/^ok {4}\/.*\.ron$/m, 'ok    DIRECTORY')
     .replace(/[\d.]+ [KMGT]iB free/g, 'N free')
+    .replace(/\d+ open files/, 'N open files')
+    .replace(/\/tcp\/\d+/g, '/tcp/PORT')
+    .replace(/12D3KooW\w+/g, 'PEER')
     .replace(/audit log: [\d.]+ (?:B|[KMG]iB)/, 'audit log: N')
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'TIME')
     .replace(/\b(key|record) [0-9a-f]{64}/g, '$1 HEX')
@@ -77,7 +84,8 @@ suite('README', () => {
   /** Runs a command in a shell, with `npx ron` replaced by this project's. */
   async function run(command: string): Promise<string> {
     // One pipe, so that notes and results keep their order.
-    const script = `exec 2>&1\nnpx() { shift; node ${BIN} "$@"; }\n${command.replaceAll('7101', port)}`;
+    const onFreePorts = command.replaceAll('7101', port).replace('--base-port 7200', '--base-port 0');
+    const script = `exec 2>&1\nnpx() { shift; node ${BIN} "$@"; }\n${onFreePorts}`;
     const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env['PATH']}` };
     const child = spawn('bash', ['-c', script], { cwd: dir, env, stdio: ['ignore', 'pipe', 'pipe'] });
     let output = '';
@@ -86,6 +94,21 @@ suite('README', () => {
     }
     await once(child, 'close');
     return output;
+  }
+
+  /** Waits until the node in the background knows the first one, as a user would before the next command. */
+  async function joined(command: string): Promise<void> {
+    const [, name = ''] = /--dir (\S+)/.exec(command)!;
+    cleanUps.after(async () => {
+      const pid = (await readState(homeAt(join(dir, name))))?.pid;
+      if (pid === undefined) return;
+      process.kill(pid, 'SIGTERM');
+      await eventually('the second node has stopped', () => !isAlive(pid));
+    });
+    await eventually('the second node has joined', async () => {
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      return (await run(`npx ron net status --dir ${name}`)).includes('1 peer known');
+    });
   }
 
   test('the README has commands', () => {
@@ -107,6 +130,7 @@ suite('README', () => {
     test(`$ ${command}`, { skip }, async () => {
       // A range may end without a line break.
       assert.equal(normal(await run(command)).trimEnd(), normal(output).trimEnd());
+      if (command.endsWith('&')) await joined(command);
     });
   }
 
