@@ -92,7 +92,8 @@ suite('README', () => {
     for (const stream of [child.stdout, child.stderr]) {
       stream.setEncoding('utf8').on('data', (text: string) => (output += text));
     }
-    await once(child, 'close');
+    // A command in the background keeps its output open.
+    await once(child, command.endsWith('&') ? 'exit' : 'close');
     return output;
   }
 
