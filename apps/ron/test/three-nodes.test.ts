@@ -101,7 +101,7 @@ suite('three nodes', () => {
     // C holds its connections but answers nothing.
     process.kill(c!.pids['index']!, 'SIGSTOP');
     const fetching = Promise.all(addresses.map((address) => fetched(b!, address)));
-    const waiting = 'queue_depth{queue="providers_waiters"}';
+    const waiting = 'queue_depth{queue="/providers"}';
     await eventually('lookups of B wait for C', async () => (await metricOf(b!, waiting)) > 0);
     c!.process.kill('SIGKILL');
     process.kill(c!.pids['index']!, 'SIGKILL');
