@@ -159,8 +159,10 @@ suite('three nodes', () => {
 
 const providerAt = (url: string): ProviderDto => ({ id: url, url, proof: 'unproven', age_s: 0, latency_ms: null });
 
+type Handler = (...given: Parameters<RequestListener>) => Promise<void>;
+
 /** A server on a free port. */
-async function provider(t: CleanUps, listener: RequestListener): Promise<string> {
+async function provider(t: CleanUps, listener: Handler): Promise<string> {
   const server: Server = createServer((request, response) => void listener(request, response)).listen(0, '127.0.0.1');
   await once(server, 'listening');
   t.after(() => {

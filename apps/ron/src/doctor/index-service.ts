@@ -6,7 +6,7 @@
  */
 import { reach } from '@ron/client/node';
 import { IndexClient } from '@ron/client';
-import { sched } from '@ron/kernel/core';
+import { Deadline, sched } from '@ron/kernel/core';
 import { messageOf } from '../exits.ts';
 import { socketUrl, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
@@ -32,9 +32,12 @@ export async function checkIndex(home: Home, io: Io, signal: AbortSignal): Promi
 async function checkLoad(home: Home, signal: AbortSignal): Promise<Finding[]> {
   const { url, fetch } = reach(socketUrl(home, 'index'));
   const options = { headers: {}, redirect: 'error', cache: 'no-store', credentials: 'omit' } as const;
-  const within = AbortSignal.any([signal, AbortSignal.timeout(CALL_MS)]);
-  const response = await fetch(new URL('/metrics', url), { method: 'GET', signal: within, ...options });
-  return loadFindings(new TextDecoder().decode(await new Response(response.body as never).arrayBuffer()));
+  using deadline = Deadline.after('doctor.metrics', CALL_MS, { signal });
+  const metrics = await deadline.run(async (within) => {
+    const response = await fetch(new URL('/metrics', url), { method: 'GET', signal: within, ...options });
+    return await new Response(response.body as never).text();
+  });
+  return loadFindings(metrics);
 }
 
 /** From the text of `/metrics`. */
@@ -116,5 +119,5 @@ function withIndex<T>(home: Home, io: Io, signal: AbortSignal, work: (index: Ind
   const values = { dir: home.dir };
   const open = (init: ConstructorParameters<typeof IndexClient>[0]): IndexClient =>
     new IndexClient({ ...init, deadline_ms: CALL_MS });
-  return withClient('index', open, values, { env } as Io, signal, work);
+  return withClient('index', open, values, { env }, signal, work);
 }
