@@ -44,7 +44,10 @@ test('the keys of cache.warmup_keys are cached after the start; those without an
     dir: temp.path,
     flags: [...flags, `--cache.warmup_keys=name:unknown,${address}`],
   });
-  await eventually('warm', async () => (await service.metric('index_cache_entries')) >= 1);
+  await eventually('warm', async () => {
+    const isFound = (await service.metric('index_lookups_total{result="db"}')) === 1;
+    return isFound && (await service.metric('queue_depth{queue="cache_in"}')) === 0;
+  });
   const { json } = await service.send('GET', `/resolve/${address}`);
   assert.equal(json.source, 'cache', 'the first request is answered from the cache');
 });
