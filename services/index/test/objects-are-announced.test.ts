@@ -147,8 +147,10 @@ suite('announce', () => {
   });
 });
 
-test('announcements beyond the quota of the subject are refused, and earlier objects stay', async () => {
-  await using service = await startService({ flags: [...AMNESIA, '--quotas.providers_per_subject=2'] });
+test('announcements beyond the quota are refused, and earlier objects stay', async () => {
+  await using service = await startService({
+    flags: [...AMNESIA, '--quotas.providers_max=2', '--quotas.providers_per_subject=2'],
+  });
   const [first, second, third] = [object(), object(), object()];
   const announce = (...entries: AnnounceEntry[]) => service.call('POST', '/announce', { entries });
   assert.equal((await announce(first, second)).status, 200);
