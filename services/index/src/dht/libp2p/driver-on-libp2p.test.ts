@@ -28,7 +28,8 @@ before(async () => {
   const [bootstrap] = refOf(nodes[0]!.peers).addrs;
   running = nodes.map(({ peers }) => new Membership(peers, [bootstrap!]).run(stopping.signal));
   drivers = nodes.map(({ peers }) => new DhtDriver({ peers, breakers: new TestBreakers(), limits }));
-  await eventually('all know some peers', () => nodes.every(({ peers }) => peers.known >= 3));
+  const isJoined = ({ peers }: TestNode): boolean => Math.min(peers.known, peers.connected) === COUNT - 1;
+  await eventually('all know each other', () => nodes.every(isJoined));
 });
 after(async () => {
   stopping.abort();
@@ -45,9 +46,12 @@ test('an object that one node provides is found by all others, with its URL', as
   for (const peer of closest.slice(0, 3)) await provider.addProvider(peer, [providerKey(address)], NEVER);
   for (const [at, driver] of drivers.entries()) {
     if (at === 2) continue;
-    const found = await driver.findProviders(address, { signal: NEVER, isProven: () => false });
-    const urls = found.providers.map(({ id, url }) => [id, url?.startsWith('http://127.0.0.1:')]);
-    assert.deepEqual(urls, [[provider.self, true]], `node ${at}`);
+    // Requests have time limits of their own, which a busy machine can exceed.
+    await eventually(`node ${at} finds it`, async () => {
+      const { providers } = await driver.findProviders(address, { signal: NEVER, isProven: () => false });
+      assert.ok(providers.every(({ id }) => id === provider.self));
+      return providers[0]?.url?.startsWith('http://127.0.0.1:') ?? false;
+    });
   }
 });
 
@@ -56,13 +60,15 @@ test('a name that one node publishes is found by all others', async () => {
   const decoded = decodeNameRecord(splitSignedName(value)!.record);
   assert.ok(decoded.ok);
   const { key } = decoded.record;
-  assert.ok((await drivers[1]!.publishName(key, 'docs/report', value, NEVER)).stored >= 3);
-  for (const driver of drivers) {
-    const found = await driver.findName(key, 'docs/report', { signal: NEVER });
-    assert.deepEqual(
-      found.values.map((one) => Buffer.from(one)),
-      [Buffer.from(value)],
-    );
+  await eventually('a quorum has it', async () => {
+    const { stored } = await drivers[1]!.publishName(key, 'docs/report', value, NEVER);
+    return stored >= 3;
+  });
+  for (const [at, driver] of drivers.entries()) {
+    await eventually(`node ${at} finds it`, async () => {
+      const { values } = await driver.findName(key, 'docs/report', { signal: NEVER });
+      return values.length === 1 && Buffer.compare(values[0]!, value) === 0;
+    });
   }
 });
 
