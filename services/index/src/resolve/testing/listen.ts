@@ -6,20 +6,23 @@ import { resolve, RESOLVE } from '../../routes/resolve.ts';
 import { routing, ROUTING } from '../../routes/routing.ts';
 import { openResolving, type OpenedInit } from './open-resolving.ts';
 
+/** Long enough for a busy machine; tests of deadlines shorten it by `Request-Timeout`. */
+export const BUDGET_MS = 30_000;
+
 const ROW = {
   method: 'GET',
   scope: null,
   lane: 'inline',
   body: 'none',
   summary: 'For a test.',
-  deadline_ms: 1200,
+  deadline_ms: BUDGET_MS,
 } as const;
 
 export async function listen(
   init: OpenedInit & { readonly config?: Partial<IngressConfig>; readonly isFast?: boolean } = {},
 ) {
   const { config = {}, isFast = true, ...rest } = init;
-  const opened = openResolving(rest);
+  const opened = openResolving({ ...rest, settings: { budget_ms: BUDGET_MS, ...rest.settings } });
   const { resolving } = opened;
   const hits = { deadline: 0 };
   const routeInit = { resolving, onDeadlineHit: () => void (hits.deadline += 1) };
