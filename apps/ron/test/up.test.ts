@@ -205,7 +205,13 @@ suite('ron up', { concurrency: 3 }, () => {
     const put = await ron(t, ['put', '-', '--dir', home], { input: 'forget me' });
     assert.equal((await ron(t, ['get', put.text.trim(), '--dir', home])).text, 'forget me');
     const files = await readdir(home, { recursive: true });
-    const callers = ['storage/kms.cap', 'index/kms.cap', 'passport/kms.cap', 'passport/kms-log.cap'];
+    const callers = [
+      'storage/kms.cap',
+      'storage/index.cap',
+      'index/kms.cap',
+      'passport/kms.cap',
+      'passport/kms-log.cap',
+    ];
     const capabilities = ['root.cap', 'kms/owner.cap', ...callers];
     const names = ['index', 'kms', 'passport', 'storage'];
     const places = ['run', ...names, ...names.map((name) => `run/${name}.sock`)];
@@ -248,7 +254,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const healthy = await ron(t, ['doctor', '--dir', dir]);
     assert.equal(healthy.code, 0, healthy.text);
     assert.match(healthy.text, new RegExp(`^ok {4}storage at ${node.services['storage']}, ready`, 'm'));
-    assert.match(healthy.text, /^ok {4}5 capabilities of services, valid for 59 minutes$/m);
+    assert.match(healthy.text, /^ok {4}6 capabilities of services, valid for 59 minutes$/m);
     assert.match(healthy.text, /kms at [^]*passport at [^]*storage at /, 'callees come first');
     node.process.kill('SIGINT');
     await node.process.ended;
@@ -286,7 +292,7 @@ suite('ron up', { concurrency: 3 }, () => {
     node.process.kill('SIGINT');
     await node.process.ended;
     const stopped = await ron(t, ['doctor', '--dir', dir]);
-    assert.match(stopped.text, /^ok {4}5 capabilities of services, valid for 59 minutes$/m);
+    assert.match(stopped.text, /^ok {4}6 capabilities of services, valid for 59 minutes$/m);
   });
 
   test('doctor finds missing and damaged capabilities, and makes all other checks', async (t) => {
