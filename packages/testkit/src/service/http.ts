@@ -56,18 +56,20 @@ export function send(url: string, method: string, path: string, init: SendInit =
 }
 
 export function replyOf(status: number, headers: IncomingHttpHeaders, body: Buffer): Reply {
-  const text = body.toString();
-  const isProblem = headers['content-type'] === 'application/problem+json' && text !== '';
-  if (status >= 400) leaks.shown('a refusal', text);
+  const isProblem = headers['content-type'] === 'application/problem+json' && body.length > 0;
+  if (status >= 400) leaks.shown('a refusal', body.toString());
   return {
     status,
     headers,
     body,
-    text,
-    get json() {
-      return parsed(text);
+    // On demand: an object of some MiB takes longer to decode than to receive.
+    get text() {
+      return body.toString();
     },
-    problem: isProblem ? JSON.parse(text) : undefined,
+    get json() {
+      return parsed(body.toString());
+    },
+    problem: isProblem ? JSON.parse(body.toString()) : undefined,
   };
 }
 
