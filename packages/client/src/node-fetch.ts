@@ -12,7 +12,7 @@ import {
   type ClientRequest,
   type IncomingMessage,
   type RequestOptions,
-} from 'node:http';
+} from '@ron/kernel/http';
 import type { Agent as TlsAgent } from 'node:https';
 import { RonError, sched, type Parked } from '@ron/kernel/core';
 import type { Answer, ByteReader, FetchInit } from './answer.ts';

@@ -4,7 +4,7 @@
  */
 import { createCipheriv, createDecipheriv, createHmac } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from '@ron/kernel/http';
 import { assert, sched } from '@ron/kernel';
 
 interface CloudKey {

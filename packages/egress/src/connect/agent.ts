@@ -13,7 +13,7 @@
  *   await agent.readIdle(target.origin);
  *   request({ agent, target, total, ... });
  */
-import { Agent, type AgentOptions, type ClientRequestArgs } from 'node:http';
+import { Agent, type AgentOptions, type ClientRequestArgs } from '@ron/kernel/http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { sched, type Deadline } from '@ron/kernel/core';

@@ -9,7 +9,12 @@
  *   const answer = await send({ agent, target, request, headers, total, limits, peerOf, onClosed });
  *   answer.status;
  */
-import { request as httpRequest, type ClientRequest, type IncomingMessage, type RequestOptions } from 'node:http';
+import {
+  request as httpRequest,
+  type ClientRequest,
+  type IncomingMessage,
+  type RequestOptions,
+} from '@ron/kernel/http';
 import type { Socket } from 'node:net';
 import { isRonError, onAbort, RonError, sched, type Deadline } from '@ron/kernel/core';
 import type { Target } from '../address/target.ts';

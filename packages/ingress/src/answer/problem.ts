@@ -5,7 +5,7 @@
  * error (and every `internal`) is a bare 500 whose message stays in the logs. Never throws.
  * Bound: one body of at most a few hundred bytes plus `details`; `Retry-After` at most an hour.
  */
-import { STATUS_CODES } from 'node:http';
+import { STATUS_CODES } from '@ron/kernel/http';
 import { ERRORS, isRonError, sched } from '@ron/kernel';
 import type { ErrorCode, RonError } from '@ron/kernel';
 import { isCorrId, newCorrId } from '../guards/corr-id.ts';

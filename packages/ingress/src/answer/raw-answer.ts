@@ -4,7 +4,7 @@
  * Contract: a complete HTTP/1.1 answer that closes the connection, which a client that is still sending can read.
  * Bound: `LINGERING_MAX` lingering sockets. Overflow: a refused connection is closed without an answer. Never throws.
  */
-import { STATUS_CODES } from 'node:http';
+import { STATUS_CODES } from '@ron/kernel/http';
 import type { Socket } from 'node:net';
 import type { RonError } from '@ron/kernel';
 import { newCorrId } from '../guards/corr-id.ts';

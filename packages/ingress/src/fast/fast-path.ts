@@ -6,7 +6,7 @@
  * Bound: holds nothing; the source bounds its own cache. A body of up to `TEXT_BYTES_MAX` is sent in one write with its
  * head; an answer that the client does not read at once is watched like any other.
  */
-import { validateHeaderValue } from 'node:http';
+import { validateHeaderValue } from '@ron/kernel/http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { assert, sched } from '@ron/kernel';
 import type { Admission, ClientAddress } from '@ron/kernel';

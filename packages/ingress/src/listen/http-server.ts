@@ -7,7 +7,7 @@
  *
  *   const server = createHttpServer(ingressConfig({ header_timeout_ms: 1000 }), undefined);
  */
-import { createServer } from 'node:http';
+import { createServer } from '@ron/kernel/http';
 import type { Server } from 'node:http';
 import type { IngressConfig } from '../limits.ts';
 import { createTlsServer } from './tls.ts';

@@ -4,7 +4,7 @@
  * Contract, bound and cancellation: those of `reverse-proxy.ts`. A GET or HEAD without a body is sent once more if a
  * kept-alive connection turns out to be closed.
  */
-import { request } from 'node:http';
+import { request } from '@ron/kernel/http';
 import type { ClientRequest, IncomingMessage, RequestOptions, ServerResponse } from 'node:http';
 import { onAbort, RonError, sched } from '@ron/kernel';
 import type { Parked, Timer } from '@ron/kernel';

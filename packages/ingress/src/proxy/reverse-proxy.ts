@@ -16,7 +16,7 @@
  *   route({ method: 'GET', path: '/api/storage/*', body: 'forward', ...,
  *     handler: () => proxy.answer('storage', { strip: '/api/storage', headers: { Authorization: `Bearer ${token}` } }) });
  */
-import { Agent } from 'node:http';
+import { Agent } from '@ron/kernel/http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError } from '@ron/kernel';
 import type { ClientAddress } from '@ron/kernel';

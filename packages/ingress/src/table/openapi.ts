@@ -7,7 +7,7 @@
  *
  *   openapiDocument({ title: 'storage', version: '1.0.0' }, rows).paths['/o/{addr}'].get.summary
  */
-import { STATUS_CODES } from 'node:http';
+import { STATUS_CODES } from '@ron/kernel/http';
 import type { JsonSchema } from './schema.ts';
 import { routeName } from './routes.ts';
 import type { Route } from './routes.ts';

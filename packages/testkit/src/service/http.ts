@@ -5,7 +5,7 @@
  * when the connection breaks before the answer is complete. A complete answer counts even if sending the body failed.
  */
 import assert from 'node:assert/strict';
-import { request, type Agent, type IncomingHttpHeaders } from 'node:http';
+import { request, type Agent, type IncomingHttpHeaders } from '@ron/kernel/http';
 import { leaks } from '@ron/auth/testing';
 
 /** Any JSON value; the test knows its shape. */

@@ -4,7 +4,7 @@
  * Contract: resolves with the whole answer. `unreachable` if there is no server or the connection ends early.
  * Bound: `bytes_max` of the answer, else `payload_too_large`. Cancellation: by the signal.
  */
-import { request, type IncomingMessage } from 'node:http';
+import { request, type IncomingMessage } from '@ron/kernel/http';
 import { RonError } from '@ron/kernel';
 
 export interface SocketPostInit {
