@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { StorageClient } from '@ron/client';
 import { reach } from '@ron/client/node';
+import type { RonError } from '@ron/kernel/core';
 import type { Address, DhtStatusDto, ProviderDto } from '@ron/proto';
 import { assertSameBytes, bytesOf, eventually } from '@ron/testkit';
 import { addressOf, metricIn, send } from '@ron/testkit/service';
@@ -17,6 +18,7 @@ import { CleanUps, command, temporaryDir, up, type Up } from './support.ts';
 
 /** Between two commands that are repeated: each leaves an idle connection behind. */
 const POLL_MS = 200;
+const TRICKLE_MS = 200;
 /** Names need kms; the other two nodes do without. */
 const SMALL = ['--only', 'storage,index'];
 
@@ -148,6 +150,51 @@ suite('three nodes', () => {
       [cut, missing, liar].map((url) => `${url}/`),
     );
     assert.equal(reader.from.at(-1), `${honest}/`);
+  });
+
+  test('a reader leaves a provider that trickles while another one is left', async () => {
+    const bytes = bytesOf(400_000, 31);
+    const address = await put(a!, bytes);
+    const honest = a!.services['storage']!;
+    const trickle = await provider(cleanUps, async (request, response) => {
+      const answer = await fetch(new URL(request.url!, honest));
+      const body = Buffer.from(await answer.arrayBuffer());
+      response.writeHead(answer.status, Object.fromEntries(answer.headers));
+      for (let at = 0; at < body.length && !response.destroyed; at++) {
+        response.write(body.subarray(at, at + 1));
+        await new Promise((resolve) => setTimeout(resolve, TRICKLE_MS));
+      }
+    });
+    const failures: string[] = [];
+    const reader = new ObjectReader({
+      own: new StorageClient(reach(b!.services['storage']!)),
+      providers: () => Promise.resolve([trickle, honest].map(providerAt)),
+      onFailure: (url, why) => failures.push(`${url} ${why}`),
+      stall_ms: 10 * TRICKLE_MS,
+    });
+    const pieces = await Array.fromAsync(reader.get(address, { signal: AbortSignal.timeout(30_000) }));
+    assertSameBytes(Buffer.concat(pieces), bytes);
+    assert.deepEqual(failures, [`${trickle}/ no progress for ${10 * TRICKLE_MS} ms`]);
+  });
+
+  test('an object of which providers deliver no byte is not found, and the error states why', async () => {
+    const liar = await provider(cleanUps, async (_, response) => {
+      response.writeHead(200, { 'content-type': 'text/html' }).end('<html></html>');
+    });
+    const redirect = await provider(cleanUps, async (_, response) => {
+      response.writeHead(302, { location: `${liar}/secret` }).end();
+    });
+    const reader = new ObjectReader({
+      own: new StorageClient(reach(b!.services['storage']!)),
+      providers: () => Promise.resolve([liar, redirect].map(providerAt)),
+      onFailure: () => undefined,
+    });
+    await assert.rejects(Array.fromAsync(reader.get(addressOf(bytesOf(10, 98)) as Address, {})), (error: RonError) => {
+      assert.equal(error.code, 'not_found');
+      assert.match(error.message, /is not stored/);
+      for (const url of [liar, redirect]) assert.ok(error.message.includes(`${url}/: `), error.message);
+      return true;
+    });
   });
 
   test('an object that no node has is not found', async () => {

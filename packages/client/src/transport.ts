@@ -28,6 +28,8 @@ export interface TransportInit {
   deadline_ms?: number;
   /** The longest stall before a transfer is aborted, and resumed if possible. Default 15 000. */
   stall_ms?: number;
+  /** The bytes of an object that the service must send within `stall_ms`, if so many are left. Default 1. */
+  stall_bytes?: number;
   /** The retry policy of requests. Default 3 tries, 100 to 200 ms apart, doubling. */
   policy?: RetryPolicy;
   /** The retry policy of transfers; the count restarts after progress. Default 7 tries, up to 5 s apart. */
@@ -43,6 +45,7 @@ export interface AuthorizedRequest {
 export const TRANSPORT_DEFAULTS = {
   deadline_ms: 30_000,
   stall_ms: 15_000,
+  stall_bytes: 1,
   policy: jittered({ tries_max: 3, from_ms: 100, to_ms: 200, factor: 2, cap_ms: 2000 }),
   resume_policy: jittered({ tries_max: 7, from_ms: 100, to_ms: 200, factor: 2, cap_ms: 5000 }),
 } as const;
@@ -73,6 +76,7 @@ export class Transport {
   readonly base: URL;
   readonly shown_url: string;
   readonly stall_ms: number;
+  readonly stall_bytes: number;
   readonly policy: RetryPolicy;
   readonly resume_policy: RetryPolicy;
   readonly #fetch: Fetch;
@@ -84,6 +88,7 @@ export class Transport {
     this.base = new URL(init.url);
     if (!this.base.pathname.endsWith('/')) this.base.pathname += '/';
     this.stall_ms = init.stall_ms ?? TRANSPORT_DEFAULTS.stall_ms;
+    this.stall_bytes = init.stall_bytes ?? TRANSPORT_DEFAULTS.stall_bytes;
     this.policy = init.policy ?? TRANSPORT_DEFAULTS.policy;
     this.resume_policy = init.resume_policy ?? TRANSPORT_DEFAULTS.resume_policy;
     this.#fetch = init.fetch ?? globalThis.fetch.bind(globalThis);

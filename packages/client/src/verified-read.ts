@@ -120,7 +120,7 @@ export async function* slice(
   try {
     yield* paused(
       stall,
-      verifySlice(beating(stall, response.body), {
+      verifySlice(beating(stall, transport.stall_bytes, response.body), {
         hash: addressBytes(address),
         offset,
         length,
@@ -145,9 +145,14 @@ async function* paused(stall: Stall, bytes: AsyncIterable<Uint8Array>): AsyncGen
   }
 }
 
-async function* beating(stall: Stall, body: ByteStream): AsyncGenerator<Uint8Array, void, void> {
+async function* beating(stall: Stall, stall_bytes: number, body: ByteStream): AsyncGenerator<Uint8Array, void, void> {
+  let received = 0;
   for await (const chunk of chunksOf(body)) {
-    stall.beat();
+    received += chunk.length;
+    if (received >= stall_bytes) {
+      received = 0;
+      stall.beat();
+    }
     yield chunk;
     // A consumer that requests the next piece no longer uses this one.
     releaseBytes(chunk);
