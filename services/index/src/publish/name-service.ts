@@ -46,7 +46,7 @@ export interface NamesInit {
   readonly readQuorum?:
     | ((key: string, label: string, signal: AbortSignal) => Promise<readonly Uint8Array[]>)
     | undefined;
-  /** Called for each new own record, once it is durable: announces it in the DHT. Must not throw. */
+  /** Called for each new own record, once the log has it: announces it in the DHT. Must not throw. */
   readonly onPublished?: ((record: StoredRecord) => void) | undefined;
   readonly onFork?: ((state: Forked) => void) | undefined;
   readonly warn: (message: string, error?: unknown) => void;
@@ -91,6 +91,7 @@ export class NameService implements Names, AsyncDisposable {
       store,
       onAppended: (changes) => this.#onAppended(changes),
       invalidate: (changes) => this.#invalidate(changes),
+      invalidateAll: init.invalidateAll,
     });
     this.#adoption = new Adoption({
       store,
@@ -132,11 +133,12 @@ export class NameService implements Names, AsyncDisposable {
     const { signed } = result;
     const { key, label } = signed.stored;
     await this.#learn(key, label, signal);
-    const { store, quotas, onPublished } = this.#init;
+    const { store, quotas } = this.#init;
     let isNew = false;
     const request = publishRecord(signed, store, quotas().names_per_key, (checked) => (isNew = checked));
     await this.#publisher.submit(request, caller, signal);
-    if (isNew) onPublished?.(signed.stored);
+    // An earlier call may have failed and taken effect later, when lookups had cached the state before.
+    if (!isNew) this.#invalidate([{ kind: 'name', record: signed.stored }]);
     // Read again: a contradicting record may have arrived meanwhile.
     const name = await store.name(key, label).catch(() => undefined);
     return { name: name ?? { ...signed.stored, rival: undefined, isOwn: true, dropped: 0 }, isNew };
@@ -230,6 +232,8 @@ export class NameService implements Names, AsyncDisposable {
 
   #onAppended(changes: readonly LogChange[]): void {
     for (const change of changes) {
+      // Here and not by the caller, who may have left.
+      if (change.kind === 'name') this.#init.onPublished?.(change.record);
       if (change.kind === 'trust') this.#trust.swap(this.#trust.load().with(change.prefix, change.key));
       if (change.kind !== 'pin') continue;
       const pins = new Set(this.#pins.load());

@@ -40,6 +40,8 @@ export interface PublisherInit {
   readonly onAppended: (changes: readonly LogChange[]) => void;
   /** Called once the database has it, before the callers get their answers: drops cached answers. */
   readonly invalidate: (changes: readonly LogChange[]) => void;
+  /** Called once the database has caught up with the log: lookups may have cached the state before. Drops all answers. */
+  readonly invalidateAll: () => void;
 }
 
 const BATCH_MAX = 64;
@@ -110,7 +112,7 @@ export class Publisher {
     const jobs = batch.filter(({ signal }) => !signal.aborted);
     try {
       // The database may lack entries of an earlier batch; checks need them.
-      if (this.#init.log.isAhead) await this.#init.log.catchUp(NEVER);
+      if (this.#init.log.isAhead) await this.#catchUp();
       const checked = await this.#checked(jobs);
       const entries = checked.flatMap(({ entry }) => entry ?? []);
       if (entries.length > 0) await this.#commit(entries);
@@ -123,6 +125,15 @@ export class Publisher {
       const reason = isRonError(error) ? error : new RonError('internal', 'the change failed', { cause: error });
       for (const { done } of jobs) done.fail(reason);
       if (!isRonError(error)) throw error;
+    }
+  }
+
+  async #catchUp(): Promise<void> {
+    const { log, invalidateAll } = this.#init;
+    try {
+      await log.catchUp(NEVER);
+    } finally {
+      invalidateAll();
     }
   }
 
@@ -151,7 +162,7 @@ export class Publisher {
       await store.apply(changes, position);
     } catch {
       // The writer thread may have crashed and been replaced. The log has the changes, so they are read from there.
-      await log.catchUp(NEVER);
+      await this.#catchUp();
     } finally {
       invalidate(changes);
     }

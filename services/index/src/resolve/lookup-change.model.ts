@@ -163,6 +163,7 @@ export function publishAgainstResolve(parts: Parts, init: ChangeInit): Build {
       store: { apply: (changes) => applyTo(world, tables, changes) },
       onAppended: () => undefined,
       invalidate: () => opened.cache.invalidate([NAME, `${NAME}@${KEY}`]),
+      invalidateAll: () => opened.cache.clear(),
     });
     const record = nameOf({ label: LABEL, value: OTHER, seq: 2, previous: '00'.repeat(32) });
     const change: LogChange = { kind: 'name', record };

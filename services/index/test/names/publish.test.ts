@@ -199,3 +199,48 @@ test('in a network a publish first reads the records of other nodes', async () =
   await using alone = await openNode(undefined, { readQuorum: unreachable });
   assert.equal((await alone.publish(one)).isNew, true, 'without peers the own knowledge decides');
 });
+
+test('a publish whose commit failed outdates cached answers and is announced, even if only its repetition succeeds', async () => {
+  await using temp = await tempDir();
+  const announced: number[] = [];
+  await using node = await openNode(temp.path, { onPublished: ({ seq }) => announced.push(seq) });
+  const one = alice.record('a');
+  const two = alice.record('a', { after: one });
+  const three = alice.record('a', { after: two });
+  await node.publish(one);
+  const apply = node.store.apply.bind(node.store);
+  node.store.apply = () => Promise.reject(new RonError('timeout', 'hung'));
+  await assert.rejects(node.publish(two), { code: 'timeout' });
+  assert.deepEqual(announced, [1, 2], 'the log has it');
+  node.store.apply = apply;
+  assert.equal((await node.store.name(alice.key, 'a'))?.seq, 1, 'lookups may cache the first record now');
+  node.invalidated.length = 0;
+  assert.equal((await node.publish(two)).isNew, false);
+  assert.ok(node.invalidated.includes('*'), 'the catch-up outdates all answers');
+  // The commit takes effect after the call has failed.
+  node.store.apply = async (...given) => {
+    await apply(...given);
+    throw new RonError('timeout', 'late');
+  };
+  await node.publish(three).catch(() => undefined);
+  node.store.apply = apply;
+  node.invalidated.length = 0;
+  assert.equal((await node.publish(three)).isNew, false);
+  assert.ok(node.invalidated.includes(`name:a@${alice.key}`));
+  assert.deepEqual(announced, [1, 2, 3], 'once each');
+});
+
+test('a record is announced in the DHT even if its caller left', async () => {
+  const announced: number[] = [];
+  const leaves = new AbortController();
+  await using node = await openNode(undefined, { onPublished: ({ seq }) => announced.push(seq) });
+  const apply = node.store.apply.bind(node.store);
+  node.store.apply = (...given) => {
+    leaves.abort(new RonError('timeout', 'the caller left'));
+    return apply(...given);
+  };
+  const { record, signature } = alice.record('a');
+  await assert.rejects(node.names.publish(record, signature, ALICE, leaves.signal));
+  await eventually('the change stays', async () => (await node.store.name(alice.key, 'a')) !== undefined);
+  assert.deepEqual(announced, [1]);
+});

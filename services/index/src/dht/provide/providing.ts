@@ -27,7 +27,7 @@ export interface ProvidingInit {
   readonly isProvider: boolean;
 }
 
-type NamedRecord = Pick<StoredRecord, 'key' | 'label' | 'record' | 'signature'>;
+type NamedRecord = Pick<StoredRecord, 'key' | 'label' | 'seq' | 'record' | 'signature'>;
 
 export class Providing {
   /** Undefined if other nodes cannot read the objects. */
@@ -99,7 +99,11 @@ function nameLoop({ dht, store, warn }: ProvidingInit): ProvideLoop<NamedRecord>
     store,
     known: () => dht.known,
     keyOf: ({ key, label }) => `${label}\0${key}`,
-    reread: ({ key, label }) => store.name(key, label),
+    // The log may be ahead of the database.
+    reread: async (offered) => {
+      const current = await store.name(offered.key, offered.label);
+      return current === undefined || current.seq < offered.seq ? offered : current;
+    },
     page: async (after, limit): Promise<Placed<NamedRecord>[]> => {
       const page = await store.names('', after === undefined ? undefined : nameAt(after), limit);
       return page.map((name) => ({ item: name, position: Buffer.from(`${name.label}\0${name.key}`) }));
