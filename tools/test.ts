@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
+import { fileURLToPath } from 'node:url';
 import { runChecks } from './check.ts';
 import { installTestTools } from './install-test-tools.ts';
 
@@ -47,6 +48,7 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
 ]);
 /** The time limit of a single test: a hang is a failure. */
 const TEST_TIMEOUT_MS = 180_000;
+const NODE_FLAGS = ['--require', fileURLToPath(new URL('untracked-promises.cjs', import.meta.url))];
 
 const tally = { passed: 0, failed: 0, skipped: 0 };
 
@@ -94,7 +96,7 @@ async function withCompileCache(work: () => Promise<void>): Promise<void> {
 
 async function runFiles(files: string[], concurrency: number): Promise<void> {
   if (files.length === 0) return;
-  const events = run({ files, concurrency, timeout: TEST_TIMEOUT_MS });
+  const events = run({ files, concurrency, timeout: TEST_TIMEOUT_MS, execArgv: NODE_FLAGS });
   events.on('test:pass', (event) => {
     if (event.details.type === 'suite') return;
     tally[event.skip === undefined ? 'passed' : 'skipped'] += 1;
