@@ -1,7 +1,8 @@
 /**
  * Records of names that arrive from the network: verified, compared with the known ones, and remembered.
  *
- * Contract: an invalid or expired record, and one with a lower seq than the highest known, never becomes current. A fork of an
+ * Contract: an invalid or expired record, one with a lower seq than the highest known, and one that contradicts a known
+ * `moved_to` never becomes current; a `moved_to` does even below the highest seq. A fork of an
  * own or trusted name is appended to the log before it is stored; forks of other names are stored only. If the log cannot take
  * a fork now, the answer still reports the conflict, and the next sighting tries again.
  * Bound: `VALUES_MAX` records per call, `FORKS_PER_S` log entries for forks (a key can sign any number of them), `SWAPS_MAX`
@@ -10,6 +11,7 @@
 import { isRonError, sched, TokenBucket } from '@ron/kernel';
 import { notAfterProblem } from '@ron/proto/names';
 import type { IndexStore, StoredName, StoredRecord } from '../store/index-store.ts';
+import { isMove } from '../store/record-order.ts';
 import { contradicts, hex, isSame, mergeRecord, type NameState } from './rules.ts';
 import { verifyValue } from './signed-record.ts';
 
@@ -54,8 +56,9 @@ export class Adoption {
     const found = validValue(key, label, value);
     if (found === undefined) return undefined;
     const current = await this.#merge(key, label, [found], signal);
+    if (current === undefined) return undefined;
     // Of two records with one seq both are kept in the network, so that readers see the fork.
-    return current !== undefined && found.seq >= current.seq ? found : undefined;
+    return found.seq >= current.seq || isSame(found.hash, current.hash) ? found : undefined;
   }
 
   async #merge(
@@ -88,7 +91,7 @@ export class Adoption {
     const resolved = new Set(history.map(({ hash }) => hex(hash)));
     let state: NameState | undefined = known && { record: known, rival: known.rival };
     for (const each of found) {
-      if (highest !== undefined && each.seq < highest.seq) continue;
+      if (highest !== undefined && each.seq < highest.seq && !isMove(each)) continue;
       state = mergeRecord(state, each, ({ hash }) => resolved.has(hex(hash)));
     }
     return state;

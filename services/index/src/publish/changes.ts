@@ -2,6 +2,7 @@
 import { RonError, sched } from '@ron/kernel';
 import { formatName } from '@ron/proto';
 import type { IndexStore, LogChange, StoredName, StoredRecord } from '../store/index-store.ts';
+import { supersedes } from '../store/record-order.ts';
 import { nameDto } from './name-dto.ts';
 import { PINS_MAX } from './names.ts';
 import type { BatchState, ChangeRequest } from './publisher.ts';
@@ -80,7 +81,7 @@ export function recordFork(state: NameState & { readonly rival: StoredRecord }, 
     check(batch) {
       const view = viewOf(batch, record);
       const { current } = view;
-      if (current !== undefined && current.seq > record.seq) return undefined;
+      if (current !== undefined && !isSame(current.hash, record.hash) && !supersedes(record, current)) return undefined;
       const isKnown =
         current?.rival !== undefined && isSame(current.hash, record.hash) && isSame(current.rival.hash, rival.hash);
       if (isKnown) return undefined;

@@ -47,6 +47,22 @@ test('moved_to is final', () => {
   assert.match(refusal(judged(alice.record('a', { after: moved }), moved)), /^conflict: .*final/);
 });
 
+test('a known move is never superseded; a record beyond it, and one beside it, are the rival', () => {
+  const one = alice.record('a');
+  const move = alice.record('a', { after: one, value: undefined, moved_to: KEY });
+  const stolen = [alice.record('a', { after: one })];
+  for (let seq = 3; seq <= 5; seq += 1) stolen.push(alice.record('a', { after: stolen.at(-1) }));
+  for (const thief of stolen) {
+    assert.deepEqual(merged(one, move, thief), { record: move, rival: thief });
+    assert.deepEqual(merged(one, thief, move), { record: move, rival: thief }, 'a move wins though it arrives later');
+  }
+  const beyond = alice.record('a', { after: move });
+  assert.deepEqual(merged(move, beyond), { record: move, rival: beyond });
+  const other = alice.record('a', { after: stolen.at(-1), value: undefined, moved_to: 'ab'.repeat(32) });
+  assert.deepEqual(merged(move, other), { record: move, rival: other }, 'nor by another move');
+  assert.deepEqual(merged(move, one), { record: move, rival: undefined }, 'an older record is not a fork');
+});
+
 test('not_after must lie ahead, by at most two years', () => {
   assert.match(refusal(judged(alice.record('a', { not_after: NOW_S }))), /^invalid: .*past/);
   assert.match(refusal(judged(alice.record('a', { not_after: NOW_S + NAME_LIFE_S_MAX + 1 }))), /^invalid: .*2 years/);

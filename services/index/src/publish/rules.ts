@@ -2,12 +2,13 @@
  * The rules of names, as pure functions: which record may be published, and which of several known records is current.
  *
  *     publish   seq is one more than that of the last record, and `previous` its hash; after `moved_to` there is none
- *     order     the higher seq wins, then the smaller hash
- *     fork      two records with one seq, or a `previous` that contradicts a known record; a gap in seq is not a fork
+ *     order     a known `moved_to` is final; otherwise the higher seq wins, then the smaller hash
+ *     fork      two records with one seq, a `previous` that contradicts a known record, or a record beyond a move;
+ *               a gap in seq is not a fork
  */
 import { notAfterProblem } from '@ron/proto/names';
 import type { StoredRecord } from '../store/index-store.ts';
-import { supersedes } from '../store/record-order.ts';
+import { isMove, supersedes } from '../store/record-order.ts';
 import { fieldsOf, type SignedRecord } from './signed-record.ts';
 
 export interface Seen {
@@ -36,7 +37,7 @@ export function judge(
   if (last === undefined) {
     return fields.seq === 1 ? { verdict: 'new' } : conflict('this node knows no record of the name: sign seq 1');
   }
-  if (current !== undefined && fieldsOf(current).moved_to !== undefined) {
+  if (current !== undefined && isMove(current)) {
     return conflict('the label was moved to another key, which is final');
   }
   if (fields.seq !== last.seq + 1) return conflict(`the next seq is ${last.seq + 1}, not ${fields.seq}`);
@@ -78,10 +79,13 @@ export function mergeRecord(
   return { record, rival: found };
 }
 
-/** Whether two distinct records, of which `winner` is ordered first, cannot both belong to one chain. */
-export function contradicts(winner: StoredRecord, other: StoredRecord): boolean {
-  if (winner.seq === other.seq) return true;
-  return winner.seq === other.seq + 1 && fieldsOf(winner).previous !== hex(other.hash);
+/** Whether two distinct records cannot both belong to one chain. */
+export function contradicts(left: StoredRecord, right: StoredRecord): boolean {
+  if (left.seq === right.seq) return true;
+  const [later, earlier] = left.seq > right.seq ? [left, right] : [right, left];
+  // Nothing follows a move.
+  if (isMove(earlier)) return true;
+  return later.seq === earlier.seq + 1 && fieldsOf(later).previous !== hex(earlier.hash);
 }
 
 export const isSame = (left: Uint8Array, right: Uint8Array): boolean => Buffer.compare(left, right) === 0;

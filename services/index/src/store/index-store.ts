@@ -48,7 +48,8 @@ export interface TrustedKey {
  *
  * `name`: the name is own from now on. A record with a higher seq than the current one replaces it, which moves to the history,
  * and ends a conflict. One with the same seq and another hash is a fork: the smaller hash becomes current, the other the rival.
- * A lower seq changes nothing else. `fork`: sets the current record and its rival, unless the current seq is higher.
+ * A lower seq changes nothing else. A record with `moved_to` wins in any case and is never replaced. `fork`: sets the current
+ * record and its rival, unless the current one takes precedence.
  */
 export type LogChange =
   | { readonly kind: 'name'; readonly record: StoredRecord }

@@ -99,6 +99,38 @@ test('a previous that contradicts the known record is a fork; of an untrusted ke
   assert.deepEqual([node.names.log!.size, node.forks], [0, ['a']]);
 });
 
+test('a stolen key does not take back a name that was moved: the move stays, and the contradiction is reported', async () => {
+  for (const isTrusted of [true, false]) {
+    await using node = await openNode(undefined);
+    if (isTrusted) await node.names.setTrust({ prefix: '', key: alice.key }, ALICE, signal);
+    const one = alice.record('a');
+    const move = alice.record('a', { after: one, value: undefined, moved_to: stranger.key });
+    if (isTrusted) for (const record of [one, move]) await node.publish(record);
+    else await adopt(node, 'a', one, move);
+    const stolen = [alice.record('a', { after: one })];
+    for (let seq = 3; seq <= 5; seq += 1) stolen.push(alice.record('a', { after: stolen.at(-1) }));
+    for (const record of stolen.toReversed()) {
+      const found = await adopt(node, 'a', record);
+      assert.deepEqual([found?.hash, found?.rival?.hash], [move.hash, stolen.at(-1)!.hash]);
+    }
+    const stored = await node.store.name(alice.key, 'a');
+    assert.deepEqual([stored?.hash, stored?.rival?.hash], [move.hash, stolen.at(-1)!.hash]);
+    assert.deepEqual(node.forks, ['a']);
+    assert.deepEqual((await accepts(node, move))?.hash, move.hash, 'it is offered to the network');
+  }
+});
+
+test('a move wins over a higher seq even if it arrives later', async () => {
+  await using node = await openNode(undefined);
+  const one = alice.record('a');
+  const move = alice.record('a', { after: one, value: undefined, moved_to: stranger.key });
+  const stolen = alice.record('a', { after: alice.record('a', { after: alice.record('a', { after: one }) }) });
+  await adopt(node, 'a', one, stolen);
+  assert.deepEqual((await accepts(node, move))?.hash, move.hash);
+  const found = await node.store.name(alice.key, 'a');
+  assert.deepEqual([found?.hash, found?.rival?.hash], [move.hash, stolen.hash]);
+});
+
 test('a key that signs any number of contradictions fills neither log nor memory', async () => {
   await using node = await openNode(undefined);
   await node.names.setTrust({ prefix: '', key: alice.key }, ALICE, signal);

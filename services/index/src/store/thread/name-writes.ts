@@ -1,7 +1,7 @@
 /**
  * Writes of names: changes of the log, and names of other nodes.
  *
- * Contract: as `LogChange` and `IndexStore.saveSeen`. The seq of a row never falls. Rows of own and trusted keys are never
+ * Contract: as `LogChange` and `IndexStore.saveSeen`. The record of a row changes only as `supersedes` allows. Rows of own and trusted keys are never
  * removed (`is_kept`); of the others the `names_seen` last saved ones stay.
  * Bound: HISTORY_MAX older records for a kept name; `dropped` counts those that were removed. Other names have no history.
  */
@@ -82,19 +82,19 @@ class NameRows {
     const row = this.#find(record.key, record.label);
     if (row === undefined) return this.#insert(record, { isOwn: true, isKept: true });
     this.#sql.own.run(row.id);
-    if (isSameRecord(record, row) || record.seq < row.seq) return;
+    if (isSameRecord(record, row)) return;
     if (supersedes(record, row)) this.#replace(row, record);
-    else this.#setRival(row.id, record);
+    else if (record.seq >= row.seq) this.#setRival(row.id, record);
   }
 
   fork(record: StoredRecord, rival: StoredRecord): void {
     const row = this.#find(record.key, record.label);
-    if (row !== undefined && row.seq > record.seq) return;
+    if (row !== undefined && !isSameRecord(row, record) && !supersedes(record, row)) return;
     this.#setCurrent(row, record, true);
     this.#setRival(this.#find(record.key, record.label)!.id, rival);
   }
 
-  /** Compare-and-swap; false if another record is current, or the given one would lower the seq. */
+  /** Compare-and-swap; false if another record is current, or the given one does not supersede it. */
   swap(
     record: StoredRecord,
     rival: StoredRecord | undefined,
@@ -104,7 +104,8 @@ class NameRows {
     const row = this.#find(record.key, record.label);
     const isExpected =
       row === undefined ? replaces === undefined : replaces !== undefined && isSameRecord(row, { hash: replaces });
-    if (!isExpected || (row !== undefined && supersedes(row, record))) return false;
+    if (!isExpected) return false;
+    if (row !== undefined && !isSameRecord(row, record) && !supersedes(record, row)) return false;
     this.#setCurrent(row, record, isTrusted);
     const { id, is_kept } = this.#find(record.key, record.label)!;
     if (is_kept === 0) this.#sql.use.run(this.#nextUse(), id);
@@ -134,8 +135,8 @@ class NameRows {
   }
 
   /**
-   * The former record moves to the history, and so does its rival: seen again, it does not begin the conflict anew. With the same
-   * seq the former record is the rival, otherwise a conflict ends.
+   * The former record moves to the history, and so does its rival: seen again, it does not begin the conflict anew. A former
+   * record that does not precede the new one is the rival, otherwise a conflict ends.
    */
   #replace(row: NameRow, record: StoredRecord): void {
     const old = asRecord(row, record.key, record.label);
@@ -145,7 +146,7 @@ class NameRows {
       if (rival !== undefined && !isSameRecord(rival, record)) this.#keepOld(row.id, rival);
     }
     this.#sql.update.run(record.seq, record.not_after, record.record, record.signature, record.hash, row.id);
-    if (old.seq === record.seq) this.#setRival(row.id, old);
+    if (old.seq >= record.seq) this.#setRival(row.id, old);
     else this.#sql.removeRival.run(row.id);
   }
 

@@ -85,6 +85,23 @@ test('both records of a fork are kept and returned in turn, until a newer one re
   await requireOnly(records, next);
 });
 
+test('a record with moved_to is never replaced; a record beyond it is kept as its rival', async () => {
+  const move = signedName('n', 2, { value: undefined, moved_to: 'cd'.repeat(32) });
+  const [stolen, later] = [signedName('n', 5), signedName('n', 9)];
+  for (const order of [
+    [move, stolen, later],
+    [stolen, move, later],
+  ]) {
+    // The rules of `Names` accept the move though its seq is lower.
+    const names = { accepts: (...given: Parameters<TestNames['accepts']>) => new TestNames().accepts(...given) };
+    await using records = openRecords({ names });
+    for (const { key: name, value } of order) await records.putRecord(name, value);
+    const read = [await records.getRecord(move.key), await records.getRecord(move.key)].map(valueOf);
+    assert.deepEqual(read, [hexOf(move), hexOf(later)]);
+  }
+});
+
+const hexOf = ({ value }: SignedValue): string => Buffer.from(value).toString('hex');
 const valueOf = (record: Uint8Array | undefined): string => Buffer.from(decodeRecord(record!).value).toString('hex');
 
 /** Two reads, so that a rival would be seen. */

@@ -3,8 +3,8 @@
  *
  * Contract: provider records live 48 hours, name records until their `not_after`, at most 48 hours; expired entries are not
  * returned. The quotas of the store refuse further entries with `storage_full`. A name record is accepted only if it belongs to
- * its key and `Names` accepts it; one with a lower seq never replaces a newer one, even if both arrive at once. Of two
- * records with one seq, a fork, both are kept and returned in turn, so that a reader that asks several peers sees both.
+ * its key and `Names` accepts it; one with a lower seq never replaces a newer one, even if both arrive at once, and none
+ * replaces a record with `moved_to`. Of two records with one seq, and of a move and a record beyond it, both are kept and returned in turn, so that a reader that asks several peers sees both.
  * Bound: `PROVIDERS_MAX` providers of a key are read; one record and one rival per name.
  * Cancellation: the calls of the store have their own deadline.
  */
@@ -85,11 +85,13 @@ export class DhtRecords implements AsyncDisposable {
       const stored = await this.#init.store.dhtGet(row, sched.wall_ms());
       const current = stored && orderOfNameValue(decodeRecord(stored).value);
       if (current === undefined || isSameRecord(current, next)) return await this.#write(row, bytes, next);
-      if (current.seq > next.seq) throw new RonError('unprocessable', 'name record refused: a newer one is stored');
-      if (current.seq < next.seq) return await this.#replace(row, bytes, next);
-      const [winner, loser] = supersedes(next, current) ? [bytes, stored!] : [stored!, bytes];
-      await this.#write(rivalKey(row), loser, next);
-      await this.#write(row, winner, next);
+      const isNext = supersedes(next, current);
+      if (current.seq > next.seq && !isNext)
+        throw new RonError('unprocessable', 'name record refused: a newer one is stored');
+      if (current.seq < next.seq && isNext) return await this.#replace(row, bytes, next);
+      const [winner, loser] = isNext ? [bytes, stored!] : [stored!, bytes];
+      await this.#write(rivalKey(row), loser, isNext ? current : next);
+      await this.#write(row, winner, isNext ? next : current);
     });
   }
 

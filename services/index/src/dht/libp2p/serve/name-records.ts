@@ -15,6 +15,8 @@ export interface RecordOrder {
   readonly key: string;
   readonly seq: number;
   readonly hash: Uint8Array;
+  /** The CBOR bytes. */
+  readonly record: Uint8Array;
   /** Unix seconds. */
   readonly not_after: number;
 }
@@ -46,5 +48,5 @@ export function orderOfNameValue(value: Uint8Array): RecordOrder | undefined {
   const decoded = decodeNameRecord(parts.record);
   if (!decoded.ok) return undefined;
   const { key, seq, not_after } = decoded.record;
-  return { key, seq, not_after, hash: blake3(parts.record) };
+  return { key, seq, not_after, record: parts.record, hash: blake3(parts.record) };
 }
