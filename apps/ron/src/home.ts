@@ -15,6 +15,7 @@
  *     .ron/storage/volumes.json  the volumes that storage knows: a start without data_dirs uses their directories
  *     .ron/net/key           the key of the network that the node has joined, 0600
  *     .ron/net/network.json  its bootstrap peers, and the address at which other nodes reach this one
+ *     .ron/run/net           the same in amnesia; removed when the node stops
  *     .ron/logs/<service>.log
  */
 import { readFileSync } from 'node:fs';
@@ -70,7 +71,7 @@ export function homeAt(dir: string): Home {
     lock: join(dir, 'lock'),
     state: join(dir, 'node.json'),
     run: join(dir, 'run'),
-    net: { dir: join(dir, 'net'), key: join(dir, 'net', 'key'), network: join(dir, 'net', 'network.json') },
+    net: networkHomeAt(join(dir, 'net')),
     of: (service) => ({
       dir: join(dir, service),
       keys: join(dir, service, 'keys'),
@@ -86,6 +87,15 @@ export function homeAt(dir: string): Home {
   };
 }
 
+const networkHomeAt = (dir: string): NetworkHome => ({
+  dir,
+  key: join(dir, 'key'),
+  network: join(dir, 'network.json'),
+});
+
+/** The same directory for a node in amnesia, which is a member of a network only until it stops. */
+export const inAmnesia = (home: Home): Home => ({ ...home, net: networkHomeAt(join(home.run, 'net')) });
+
 export function homeOf(values: { readonly dir?: string | undefined }, io: Pick<Io, 'env'>): Home {
   return homeAt(resolve(values.dir ?? (io.env['RON_DIR'] || DIR_DEFAULT)));
 }
@@ -95,6 +105,8 @@ export interface NodeState {
   readonly pid: number;
   /** ISO 8601. */
   readonly started: string;
+  /** It keeps everything in memory. Default false. */
+  readonly amnesia?: boolean;
   readonly services: Readonly<Partial<Record<Service, string>>>;
   readonly pids: Readonly<Partial<Record<Service, number>>>;
 }

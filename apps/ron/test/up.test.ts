@@ -217,15 +217,26 @@ suite('ron up', { concurrency: 3 }, () => {
     const places = ['run', ...names, ...names.map((name) => `run/${name}.sock`)];
     const expected = ['lock', 'lock-journal', 'node.json', ...capabilities, ...places].toSorted();
     assert.deepEqual(files.toSorted(), expected);
+    const invited = await ron(t, ['net', 'invite', '-o', join(dir, 'invite'), '--dir', home]);
+    assert.equal(invited.code, 1);
+    assert.match(invited.stderr, /has joined no network.*start it with `ron up --amnesia --network`/);
+    assert.deepEqual((await readdir(home, { recursive: true })).toSorted(), expected, 'no key is created');
     node.kill('SIGINT');
     assert.equal((await node.ended).code, 0);
     assert.deepEqual(await readdir(dir), []);
   });
 
-  test('amnesia: after a crash of kms, which loses its keys, owner and services get new capabilities', async (t) => {
+  test('amnesia: a network ends with the node; after a crash of kms, owner and services get new capabilities', async (t) => {
     const dir = await temporaryDir(t);
-    const node = await up(t, join(dir, 'node'), ['--amnesia']);
+    const node = await up(t, join(dir, 'node'), ['--amnesia', '--network']);
     assert.equal((await ron(t, ['put', '-', '--dir', node.dir], { input: 'before' })).code, 0);
+    const invite = join(dir, 'invite');
+    await eventually('the node invites', async () => {
+      return (await ron(t, ['net', 'invite', '-o', invite, '--dir', node.dir])).code === 0;
+    });
+    const { network_key } = JSON.parse(await readFile(invite, 'utf8')) as { network_key: string };
+    assert.ok((await readFile(join(node.dir, 'run', 'net', 'key'), 'utf8')).includes(network_key));
+    assert.ok(isAlive(node.pids['index']!), 'index was not restarted');
     const old = await readFile(join(node.dir, 'root.cap'), 'utf8');
     process.kill(node.pids['kms']!, 'SIGKILL');
     await eventually(
@@ -235,6 +246,14 @@ suite('ron up', { concurrency: 3 }, () => {
     await eventually('it is accepted', async () => {
       return (await ron(t, ['put', '-', '--dir', node.dir], { input: 'after' })).code === 0;
     });
+    node.process.kill('SIGINT');
+    assert.equal((await node.process.ended).code, 0);
+    const left = await readdir(node.dir, { recursive: true });
+    assert.deepEqual(
+      left.filter((path) => path.includes('net')),
+      [],
+      'the key of the network is forgotten',
+    );
   });
 
   test('secret files that other users can read are refused, and the mode of the directory is corrected', async (t) => {

@@ -5,7 +5,7 @@ import { BASE_PORT_DEFAULT } from '@ron/proto';
 import { usage } from '../args.ts';
 import { command, type Invocation } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
-import { homeOf } from '../home.ts';
+import { homeOf, inAmnesia } from '../home.ts';
 import { parsePort, plan, PLAN_OPTIONS, type Planned } from '../up/plan.ts';
 import { SERVICE_TABLE } from '../up/table/services.ts';
 
@@ -47,7 +47,7 @@ interface Loaded {
 
 async function load({ values, io }: ConfigInvocation): Promise<Loaded[]> {
   const place = {
-    home: homeOf(values, io),
+    home: values.amnesia === true ? inAmnesia(homeOf(values, io)) : homeOf(values, io),
     base_port: parsePort(values['base-port'], BASE_PORT_DEFAULT),
     amnesia: values.amnesia === true,
     degraded: values.degraded === true,

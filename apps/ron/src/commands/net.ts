@@ -17,7 +17,8 @@ export default command({
   usage: 'net invite [-o FILE] | net status',
   about:
     'invite writes the addresses of this node and the key of its network to a file of mode 0600. Another node joins with\n' +
-    '`ron up --join FILE`. The file is a secret: its holder can join. The first invitation creates the network.\n' +
+    '`ron up --join FILE`. The file is a secret: its holder can join. The first invitation creates the network,\n' +
+    'except in amnesia, where `ron up --amnesia --network` does.\n' +
     'status shows whether the node has joined a network, its addresses, and its peers.',
   options,
   args: [1, 1],

@@ -5,7 +5,7 @@ import { PLAN_OPTIONS } from '../up/plan.ts';
 
 export default command({
   name: 'up',
-  usage: 'up [--dir DIR] [--base-port PORT] [--join FILE] [--only A,B] [--set SERVICE.KEY=VALUE ...]',
+  usage: 'up [--dir DIR] [--base-port PORT] [--join FILE | --network] [--only A,B] [--set SERVICE.KEY=VALUE ...]',
   about:
     'Starts each service as a process and restarts it if it crashes. Data, keys and logs are in the directory of the node;\n' +
     'root.cap there is the capability that the other commands use. Ctrl-C drains the services; a second one aborts them.\n' +
@@ -21,6 +21,7 @@ export default command({
     'ron up --set storage.storage.cache_bytes=1GiB': 'use a larger cache',
     'ron up --join friends.invite': 'join the network of an invitation (see `ron net invite`)',
     'ron up --amnesia': 'keep everything in memory',
+    'ron up --amnesia --network': 'also create a network, until the node stops',
   },
   async run({ values, io }) {
     const [{ runUp }, { SERVICE_TABLE }] = await Promise.all([

@@ -4,7 +4,7 @@ import { Deadline, sleep } from '@ron/kernel/core';
 import type { DhtStatusDto } from '@ron/proto';
 import type { CONNECTION_OPTIONS, Invocation } from '../command.ts';
 import { CliError } from '../exits.ts';
-import { homeOf, isAlive, readState, type Home } from '../home.ts';
+import { homeOf, inAmnesia, isAlive, readState, type NodeState } from '../home.ts';
 import { withClient } from '../service-client.ts';
 import { ADDRESSES_MAX, hostOf, isPeerAddress, writeInvite } from './invite-file.ts';
 import { ensureNetworkKey, isLoopback } from './network.ts';
@@ -17,10 +17,19 @@ type InviteInvocation = Invocation<typeof CONNECTION_OPTIONS>;
 
 export async function invite(invocation: InviteInvocation, output: string): Promise<void> {
   const { values, io, signal } = invocation;
-  const home = homeOf(values, io);
+  const lasting = homeOf(values, io);
+  const state = await readState(lasting);
+  const home = state?.amnesia === true ? inAmnesia(lasting) : lasting;
   const found = await statusOf(invocation);
+  if (found.mode !== 'join' && state?.amnesia === true) {
+    throw new CliError(
+      'failed',
+      'this node has joined no network, and index would lose its names at the restart that joins one: stop the node and ' +
+        'start it with `ron up --amnesia --network`',
+    );
+  }
   const network_key = await ensureNetworkKey(home);
-  const status = found.mode === 'join' ? found : await joined(invocation, home);
+  const status = found.mode === 'join' ? found : await joined(invocation, state);
   const addresses = status.listening.filter(isPeerAddress).slice(0, ADDRESSES_MAX);
   if (addresses.length === 0)
     throw new CliError('unavailable', `the DHT of this node does not listen yet: ${status.problem ?? 'try again'}`);
@@ -45,8 +54,7 @@ const statusOf = ({ values, io, signal }: InviteInvocation): Promise<DhtStatusDt
   );
 
 /** Makes the running node join its new network, and waits until it listens for peers. */
-async function joined(invocation: InviteInvocation, home: Home): Promise<DhtStatusDto> {
-  const state = await readState(home);
+async function joined(invocation: InviteInvocation, state: NodeState | undefined): Promise<DhtStatusDto> {
   if (state === undefined || !isAlive(state.pid))
     throw new CliError('unavailable', 'the node is not running: start it with `ron up`, which joins the new network');
   // `ron up` restarts index with its new configuration.

@@ -5,11 +5,15 @@ import type { Option, Values } from '../command.ts';
 import type { Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { hostOf, readInvite } from './invite-file.ts';
-import { isLoopback, joinNetwork, LOOPBACK, readNetwork, saveNetwork } from './network.ts';
+import { ensureNetworkKey, isLoopback, joinNetwork, LOOPBACK, readNetwork, saveNetwork } from './network.ts';
 import { hostTowards } from './own-host.ts';
 
 export const NETWORK_OPTIONS = {
   join: { type: 'string', value: 'FILE', doc: 'Join the network of an invitation. The node stays a member.' },
+  network: {
+    type: 'boolean',
+    doc: 'Create a network if the node has joined none. Without it, the first `ron net invite` does, unless with --amnesia.',
+  },
   host: {
     type: 'string',
     value: 'IP',
@@ -23,7 +27,11 @@ export interface RequestedNetwork {
 }
 
 /** Reads the invitation. Throws for one that cannot be used. */
-export async function requestedNetwork({ join, host }: Values<typeof NETWORK_OPTIONS>): Promise<RequestedNetwork> {
+export async function requestedNetwork({
+  join,
+  network,
+  host,
+}: Values<typeof NETWORK_OPTIONS>): Promise<RequestedNetwork> {
   if (host !== undefined && isIP(host) === 0) throw usage({ name: 'up' }, '--host must be an IP address');
   const invite = join === undefined ? undefined : await readInvite(join);
   return {
@@ -32,6 +40,7 @@ export async function requestedNetwork({ join, host }: Values<typeof NETWORK_OPT
       const chosen = host ?? (invite === undefined ? known.host : await hostFor(known.host, invite.addresses));
       if (invite !== undefined) await joinNetwork(home, invite, chosen);
       else if (chosen !== known.host) await saveNetwork(home, { ...known, host: chosen });
+      if (network === true) await ensureNetworkKey(home);
       if (isLoopback(chosen)) return;
       io.note(
         `other machines can reach this node at ${chosen}: this opens the reads of storage, without a capability, to ` +

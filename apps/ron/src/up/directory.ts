@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { makeDirectory, tryLock } from '@ron/log';
 import { sleep } from '@ron/kernel/core';
 import { CliError, systemCode } from '../exits.ts';
-import { homeAt, homeOf, readState, type Home, type NodeState } from '../home.ts';
+import { homeAt, homeOf, inAmnesia, readState, type Home, type NodeState } from '../home.ts';
 import { requireOwn } from '../own-directory.ts';
 import type { Io } from '../io.ts';
 import { writeSecret } from '@ron/log/secret-file';
@@ -25,7 +25,8 @@ export async function lockHome(
   signal: AbortSignal,
 ): Promise<LockedHome> {
   const isTemporary = values.amnesia === true && values.dir === undefined && !io.env['RON_DIR'];
-  const home = isTemporary ? homeAt(await memoryDirectory(io)) : homeOf(values, io);
+  const lasting = isTemporary ? homeAt(await memoryDirectory(io)) : homeOf(values, io);
+  const home = values.amnesia === true ? inAmnesia(lasting) : lasting;
   if (home.dir.includes(','))
     throw new CliError('usage', `${home.dir}: the path must not contain a comma, which separates directories`);
   try {
@@ -40,10 +41,14 @@ export async function lockHome(
     throw new CliError('no_output', `${home.dir} cannot be used (${systemCode(error) ?? String(error)})`);
   }
   const lock = tryLock(home.lock) ?? (await refuse(home, signal));
+  const forgetNetwork = (): Promise<void> => rm(inAmnesia(home).net.dir, { recursive: true, force: true });
+  // An earlier run may have been killed.
+  await forgetNetwork();
   return {
     home,
     writeState: (state) => writeSecret(home.state, `${JSON.stringify(state)}\n`),
     async [Symbol.asyncDispose]() {
+      await forgetNetwork();
       await rm(isTemporary ? home.dir : home.state, { recursive: true, force: true });
       lock[Symbol.dispose]();
     },

@@ -9,7 +9,7 @@ import type { Values } from '../command.ts';
 import { withCompileCache } from '../compile-cache.ts';
 import { CliError, exitOf, messageOf, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
-import { homeOf, socketUrl, type Home } from '../home.ts';
+import { homeOf, inAmnesia, socketUrl, type Home, type NodeState } from '../home.ts';
 import { requestedNetwork, type NETWORK_OPTIONS } from '../net/up-options.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
@@ -46,7 +46,8 @@ export async function runUp(values: Values<UpOptions>, io: Io, table: readonly S
     plan({ ...values, place: { home, base_port, amnesia, degraded }, table, env: own_env });
   const network = await requestedNetwork(values);
   // Usage errors are found before any file is created. The directory itself may change below (--amnesia).
-  await planAt(homeOf(values, io));
+  const asked = homeOf(values, io);
+  await planAt(amnesia ? inAmnesia(asked) : asked);
   await using locked = await lockHome(values, io, stop.signal);
   const { home } = locked;
   await network.apply(home, io);
@@ -55,7 +56,8 @@ export async function runUp(values: Values<UpOptions>, io: Io, table: readonly S
     io.note(`waiting for ${name} of an earlier run to exit (pid ${pid})`);
   await waitForOrphans(home, table, waitNote, stop.signal);
   const started = new Date(sched.wall_ms()).toISOString();
-  await locked.writeState({ pid: process.pid, started, services: {}, pids: {} });
+  const facts = { pid: process.pid, started, ...(amnesia && { amnesia }) };
+  await locked.writeState({ ...facts, services: {}, pids: {} });
   const capabilities = new NodeCapabilities(home, services, table, io);
   await capabilities.prepare(stop.signal);
   const env = withOneMallocArena(amnesia ? own_env : withCompileCache(own_env));
@@ -75,7 +77,7 @@ export async function runUp(values: Values<UpOptions>, io: Io, table: readonly S
     keepLogs: !amnesia,
     environmentOf: (entry) => environmentOf(entry, env, kekOf(entry)),
     onListening: (name, isFirst) => capabilities.onListening(name, isFirst, stop.signal),
-    ...reporter(io, () => writeState(locked, node, started)),
+    ...reporter(io, () => writeState(locked, node, facts)),
   });
   stop.onStop = () => void node.stop();
   stop.onAbort = () => node.abort();
@@ -89,7 +91,7 @@ export async function runUp(values: Values<UpOptions>, io: Io, table: readonly S
     );
   const order = startOrder(services.map(({ entry }) => entry));
   const ready = node.start().then(async () => {
-    await onAllReady(io, locked, node, started);
+    await onAllReady(io, locked, node, facts);
     if (holdsSecrets(own_env)) (await import('@ron/service/protect-process')).protectProcess();
     // Ends with the signal.
     void renewRegularly(io, capabilities, stop.signal).catch(() => undefined);
@@ -139,12 +141,14 @@ const withOneMallocArena = (env: Io['env']): Io['env'] => ({
   MALLOC_ARENA_MAX: env['MALLOC_ARENA_MAX'] ?? '1',
 });
 
-async function writeState(locked: LockedHome, node: Node, started: string): Promise<void> {
-  await locked.writeState({ pid: process.pid, started, services: node.urls, pids: node.pids });
+type Facts = Omit<NodeState, 'services' | 'pids'>;
+
+async function writeState(locked: LockedHome, node: Node, facts: Facts): Promise<void> {
+  await locked.writeState({ ...facts, services: node.urls, pids: node.pids });
 }
 
-async function onAllReady(io: Io, locked: LockedHome, node: Node, started: string): Promise<void> {
-  await writeState(locked, node, started);
+async function onAllReady(io: Io, locked: LockedHome, node: Node, facts: Facts): Promise<void> {
+  await writeState(locked, node, facts);
   const { home } = locked;
   const services = node.urls;
   const [first] = Object.values(services);
