@@ -3,7 +3,7 @@ import type { Address, ReceiptPeerDto } from '@ron/proto';
 import type { ProviderClaim } from './peers.ts';
 
 export interface FoundProvider extends ProviderClaim {
-  /** How many distinct peers reported it. */
+  /** How many distinct peers reported it with this URL, this node included. */
   readonly reporters: number;
 }
 
@@ -19,9 +19,9 @@ export interface LookupInit {
   /** The time left for the network phase. */
   readonly signal: AbortSignal;
   readonly trace?: LookupTrace | undefined;
-  /** Whether the prober has proven this provider: one proven provider ends a lookup. */
-  readonly isProven: (address: Address, provider: ProviderClaim) => boolean;
-  /** Called for each new provider in order of arrival. */
+  /** The result of the last proof of this provider: one proven provider ends a lookup, those that failed never do. */
+  readonly verdict: (address: Address, provider: ProviderClaim) => 'proven' | 'failed' | undefined;
+  /** Called for each new provider, and for each further URL of it, in order of arrival. */
   readonly onProvider?: ((provider: FoundProvider) => void) | undefined;
 }
 
@@ -30,7 +30,7 @@ export interface ProvidersFound {
   /** Every peer that had to be queried has answered, or the result was satisfactory. */
   readonly complete: boolean;
   /**
-   * Why nothing was found, if so. `none_has_it`: the closest peers that answered do not have it, with `complete` if none of
+   * Why no provider was found that has a URL and did not fail its proof, if so. `none_has_it`: the closest peers that answered do not have it, with `complete` if none of
    * them failed or 20 answered. `no_route`: no peer is known, or none answered.
    */
   readonly empty: 'none_has_it' | 'deadline' | 'breakers_open' | 'no_route' | undefined;

@@ -51,6 +51,15 @@ test('distinct values are all returned; garbage, other names and wrong signature
   assert.equal(found.complete, true);
 });
 
+test('replayed values that have expired are not answers', async () => {
+  const world = new World({ nodes: 12 });
+  const expired = valueOf(signer.record(LABEL, { not_after: Math.floor(world.clock.wall_ms() / 1000) }));
+  for (const [at, node] of world.nodes.entries()) node.storeValue(KEY, at < 11 ? expired : VALUE);
+  const { value: found } = await find(world);
+  assert.deepEqual(found.values, [VALUE]);
+  assert.equal(found.answers, 1);
+});
+
 test('a name that no peer has is reported as such', async () => {
   const world = new World({ nodes: 30 });
   const { value: found } = await find(world);

@@ -1,23 +1,25 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { peerIdOf } from './testing/network.ts';
+import { peerIdOf, urlOf } from './testing/network.ts';
 import { addressOf, BUDGET_MS, newTrace, World } from './testing/world.ts';
+import type { LookupInit } from './dht.ts';
 import { providerKey } from './keys.ts';
 import type { PeerAnswer } from './peers.ts';
 
 const ADDRESS = addressOf('an object');
 const KEY = providerKey(ADDRESS);
-const unproven = (): boolean => false;
+const URL = 'http://127.0.0.1:7101';
+const unproven = (): undefined => undefined;
 
 /** The peers that a lookup queries first. */
 async function firstPeers(world: World, count: number): Promise<string[]> {
   return (await world.node.closest(KEY, count)).map(({ id }) => id);
 }
 
-function find(world: World, more: { isProven?: () => boolean; budget_ms?: number } = {}) {
+function find(world: World, more: { verdict?: LookupInit['verdict']; budget_ms?: number } = {}) {
   const trace = newTrace();
   const use = () => {
-    const init = { signal: world.signal(more.budget_ms), trace, isProven: more.isProven ?? unproven };
+    const init = { signal: world.signal(more.budget_ms), trace, verdict: more.verdict ?? unproven };
     return world.driver.findProviders(ADDRESS, init);
   };
   return world.during(use).then(({ value, took_ms }) => ({ ...value, took_ms, trace }));
@@ -43,8 +45,8 @@ test('a lookup ends when two peers name a provider, and says that the result is 
 test('one proven provider ends a lookup', async () => {
   const world = new World({ nodes: 60 });
   const [first] = await firstPeers(world, 1);
-  world.network.nodes.get(first!)!.store(KEY, { id: world.nodes[0]!.self, url: undefined });
-  const { providers, complete } = await find(world, { isProven: () => true });
+  world.network.nodes.get(first!)!.store(KEY, { id: world.nodes[0]!.self, url: URL });
+  const { providers, complete } = await find(world, { verdict: () => 'proven' });
   assert.equal(providers.length, 1);
   assert.equal(complete, true);
   assert.equal(world.network.sent.length, 3, 'only the first requests were sent');
@@ -52,7 +54,7 @@ test('one proven provider ends a lookup', async () => {
 
 test('alpha peers that stall: beta peers answer after hedge_ms, and the stalled requests are canceled', async () => {
   const world = new World({ nodes: 60 });
-  world.network.provide(KEY, { id: world.nodes[0]!.self, url: undefined });
+  world.network.provide(KEY, { id: world.nodes[0]!.self, url: URL });
   const stalled = await firstPeers(world, 3);
   for (const id of stalled) world.network.nodes.get(id)!.behavior = 'silent';
   const { providers, took_ms, trace } = await find(world);
@@ -76,7 +78,7 @@ test('alpha peers that stall: beta peers answer after hedge_ms, and the stalled 
 
 test('peers that drop their requests mid-flight are retried and replaced', async () => {
   const world = new World({ nodes: 60 });
-  world.network.provide(KEY, { id: world.nodes[0]!.self, url: undefined });
+  world.network.provide(KEY, { id: world.nodes[0]!.self, url: URL });
   const dropped = await firstPeers(world, 3);
   world.clock.timer(10, () => dropped.forEach((id) => (world.network.nodes.get(id)!.behavior = 'gone')), 'drop');
   const { providers, took_ms } = await find(world);
@@ -96,7 +98,7 @@ test('no peer is queried twice, even if many fail', async () => {
 
 test('without hedge budget a lookup waits for its requests, and still ends', async () => {
   const world = new World({ nodes: 60 });
-  world.network.provide(KEY, { id: world.nodes[0]!.self, url: undefined });
+  world.network.provide(KEY, { id: world.nodes[0]!.self, url: URL });
   for (const id of await firstPeers(world, 20)) world.network.nodes.get(id)!.behavior = 'silent';
   let [started, refused] = [0, 0];
   for (let at = 0; at < 4; at += 1) {
@@ -179,7 +181,7 @@ test('garbage is a failure of the peer and is not retried', async () => {
 test('a peer that claims every object does not end the lookup alone', async () => {
   const world = new World({ nodes: 60 });
   const holder = world.nodes.at(-1)!;
-  world.network.provide(KEY, { id: holder.self, url: undefined });
+  world.network.provide(KEY, { id: holder.self, url: URL });
   const [liar] = await firstPeers(world, 1);
   world.network.nodes.get(liar!)!.behavior = 'claims_all';
   const { providers } = await find(world);
@@ -191,7 +193,7 @@ test('a peer that claims every object does not end the lookup alone', async () =
 
 test('a peer that sends 10 000 closer peers costs a bounded number of requests', async () => {
   const world = new World({ nodes: 60 });
-  world.network.provide(KEY, { id: world.nodes[0]!.self, url: undefined });
+  world.network.provide(KEY, { id: world.nodes[0]!.self, url: URL });
   for (const id of await firstPeers(world, 1)) world.network.nodes.get(id)!.behavior = 'floods';
   const { providers } = await find(world);
   assert.equal(providers.length, 1);
@@ -206,23 +208,64 @@ test('without a known peer there is no route', async () => {
   assert.match(world.driver.problem ?? '', /no peer/);
 });
 
-test('records that this node keeps count as those of a peer; claims for this node do not', async () => {
+test('records that this node keeps are part of the result; claims for this node are not', async () => {
   const world = new World({ nodes: 1 });
-  world.node.store(KEY, { id: world.nodes[0]!.self, url: undefined });
-  world.node.store(KEY, { id: world.node.self, url: undefined });
-  world.nodes[0]!.store(KEY, { id: world.nodes[0]!.self, url: undefined });
+  world.node.store(KEY, { id: world.nodes[0]!.self, url: URL });
+  world.node.store(KEY, { id: world.node.self, url: URL });
+  world.nodes[0]!.store(KEY, { id: world.nodes[0]!.self, url: URL });
   const { providers, complete } = await find(world);
-  assert.deepEqual(providers, [{ id: world.nodes[0]!.self, url: undefined, reporters: 2 }]);
+  assert.deepEqual(providers, [{ id: world.nodes[0]!.self, url: URL, reporters: 2 }]);
   assert.equal(complete, true);
+});
+
+test('a liar that also stored its record at this node does not end the lookup alone', async () => {
+  const world = new World({ nodes: 60 });
+  const holder = world.nodes.at(-1)!;
+  const [liar, honest] = await firstPeers(world, 2);
+  world.network.nodes.get(liar!)!.behavior = 'claims_all';
+  world.node.store(KEY, { id: liar!, url: urlOf(liar!) });
+  world.network.nodes.get(honest!)!.store(KEY, { id: holder.self, url: URL });
+  world.network.nodes.get(honest!)!.delay_ms = 100;
+  const { providers } = await find(world);
+  assert.ok(providers.some(({ id, url }) => id === holder.self && url === URL));
+});
+
+test('a report without the URL of a provider does not hide its URL, and does not end the lookup', async () => {
+  const world = new World({ nodes: 60 });
+  const holder = world.nodes.at(-1)!;
+  const [liar, accomplice, honest] = await firstPeers(world, 3);
+  for (const id of [liar!, accomplice!]) world.network.nodes.get(id)!.store(KEY, { id: holder.self, url: undefined });
+  world.network.nodes.get(honest!)!.store(KEY, { id: holder.self, url: URL });
+  world.network.nodes.get(honest!)!.delay_ms = 100;
+  const { providers } = await find(world);
+  assert.deepEqual(providers, [{ id: holder.self, url: URL, reporters: 1 }]);
+});
+
+test('providers that failed their proof do not end a lookup, nor do they make its result useful', async () => {
+  const world = new World({ nodes: 60 });
+  const holder = world.nodes.at(-1)!;
+  const peers = await firstPeers(world, 4);
+  for (const id of peers.slice(0, 3)) world.network.nodes.get(id)!.behavior = 'claims_all';
+  const verdict: LookupInit['verdict'] = (_address, { id }) => (id === holder.self ? undefined : 'failed');
+  const without = await find(world, { verdict });
+  assert.equal(without.empty, 'none_has_it');
+  assert.ok(
+    world.network.sent.length >= 20,
+    `${world.network.sent.length} requests: the closest peers were not queried`,
+  );
+  world.network.nodes.get(peers[3]!)!.store(KEY, { id: holder.self, url: URL });
+  const { providers, empty } = await find(world, { verdict });
+  assert.ok(providers.some(({ id }) => id === holder.self));
+  assert.equal(empty, undefined);
 });
 
 test('providers are reported in order of arrival, and each once', async () => {
   const world = new World({ nodes: 40 });
-  for (const name of ['a', 'b']) world.network.provide(KEY, { id: peerIdOf(name), url: undefined });
+  for (const name of ['a', 'b']) world.network.provide(KEY, { id: peerIdOf(name), url: URL });
   const arrived: string[] = [];
   const onProvider = ({ id }: { id: string }): void => void arrived.push(id);
   await world.during(() =>
-    world.driver.findProviders(ADDRESS, { signal: world.signal(), isProven: unproven, onProvider }),
+    world.driver.findProviders(ADDRESS, { signal: world.signal(), verdict: unproven, onProvider }),
   );
   assert.deepEqual(arrived.toSorted(), [peerIdOf('a'), peerIdOf('b')].toSorted());
 });
@@ -238,17 +281,17 @@ test('an outage does not multiply requests', async () => {
 
 test('an answer that arrives after the end of a lookup is ignored', async () => {
   const world = new World({ nodes: 60 });
-  world.network.provide(KEY, { id: world.nodes[0]!.self, url: undefined });
+  world.network.provide(KEY, { id: world.nodes[0]!.self, url: URL });
   const [slow] = await firstPeers(world, 1);
   const late = Promise.withResolvers<PeerAnswer>();
   const getProviders = world.node.getProviders.bind(world.node);
   world.node.getProviders = (peer, key, signal) => (peer.id === slow ? late.promise : getProviders(peer, key, signal));
   const trace = newTrace();
   const arrived: string[] = [];
-  const init = { trace, isProven: unproven, onProvider: ({ id }: { id: string }): void => void arrived.push(id) };
+  const init = { trace, verdict: unproven, onProvider: ({ id }: { id: string }): void => void arrived.push(id) };
   const { value } = await world.during(() => world.driver.findProviders(ADDRESS, { ...init, signal: world.signal() }));
   const before = JSON.stringify([value, trace, arrived]);
-  late.resolve({ providers: [{ id: peerIdOf('late'), url: undefined }], value: undefined, closer: [] });
+  late.resolve({ providers: [{ id: peerIdOf('late'), url: URL }], value: undefined, closer: [] });
   await world.clock.settle();
   assert.equal(JSON.stringify([value, trace, arrived]), before);
 });

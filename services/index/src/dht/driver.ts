@@ -45,7 +45,7 @@ interface Query {
   readonly signal: AbortSignal;
   readonly trace?: LookupTrace | undefined;
   readonly call: (peer: PeerRef, signal: AbortSignal) => Promise<PeerAnswer>;
-  readonly onAnswer: (answer: PeerAnswer) => Contribution;
+  readonly onAnswer: (peer: string, answer: PeerAnswer) => Contribution;
   readonly isSatisfied: () => boolean;
 }
 
@@ -80,11 +80,11 @@ export class DhtDriver implements Dht, AsyncDisposable {
       signal: init.signal,
       trace: init.trace,
       call: (peer, signal) => peers.getProviders(peer, key, signal),
-      onAnswer: (answer) => result.onAnswer(answer),
+      onAnswer: (peer, answer) => result.onAnswer(peer, answer),
       isSatisfied: () => result.isSatisfied,
     });
     const { providers } = result;
-    return { providers, complete: isComplete(end), empty: providers.length > 0 ? undefined : emptyReason(end) };
+    return { providers, complete: isComplete(end), empty: result.isUseful ? undefined : emptyReason(end) };
   }
 
   async findName(signer_hex: string, label: string, init: NameLookupInit): Promise<NameFound> {
@@ -97,7 +97,7 @@ export class DhtDriver implements Dht, AsyncDisposable {
       signal: init.signal,
       trace: init.trace,
       call: (peer, signal) => peers.getValue(peer, key, signal),
-      onAnswer: (answer) => result.onAnswer(answer),
+      onAnswer: (_peer, answer) => result.onAnswer(answer),
       isSatisfied: () => result.isSatisfied,
     });
     const { values, answers } = result;
@@ -116,7 +116,7 @@ export class DhtDriver implements Dht, AsyncDisposable {
         value: undefined,
         closer: peer.id === peers.self ? [] : await peers.findNode(peer, key, inner),
       }),
-      onAnswer: ({ closer }) => ({ isResult: false, closer }),
+      onAnswer: (_peer, { closer }) => ({ isResult: false, closer }),
       isSatisfied: () => false,
     });
   }
@@ -185,7 +185,7 @@ export class DhtDriver implements Dht, AsyncDisposable {
         tracer?.onAnswer(peer, answer);
         return answer;
       },
-      onAnswer: (_peer, answer) => query.onAnswer(answer),
+      onAnswer: query.onAnswer,
       isSatisfied: query.isSatisfied,
       events: eventsFor(tracer, observer),
     });

@@ -3,7 +3,7 @@
  *
  * Contract: failed providers are dropped. Every proven provider precedes every unproven one. Within each group the lower cost
  * comes first: the average latency, times a factor for the age of the announcement, times a factor for the breaker. So the
- * position of a provider never improves when it gets older or slower or its breaker opens. Equal costs are ordered by id.
+ * position of a provider never improves when it gets older or slower or its breaker opens. Equal costs are ordered by id and URL.
  * The result does not depend on the order of the input.
  */
 import type { BreakerState } from '@ron/kernel';
@@ -41,10 +41,12 @@ function isListed(candidate: Candidate): candidate is Ranked {
 
 function compare(left: Ranked, right: Ranked): number {
   if (left.proof !== right.proof) return left.proof === 'proven' ? -1 : 1;
-  return cost(left) - cost(right) || (left.id < right.id ? -1 : left.id > right.id ? 1 : 0);
+  return cost(left) - cost(right) || order(left.id, right.id) || order(left.url, right.url);
 }
 
 function cost({ latency_ms, age_s, breaker }: Ranked): number {
   const usual_ms = Math.max(latency_ms ?? LATENCY_UNKNOWN_MS, LATENCY_MIN_MS);
   return usual_ms * (1 + Math.max(age_s, 0) / AGE_HALF_S) * BREAKER_FACTOR[breaker];
 }
+
+const order = (left: string, right: string): number => (left < right ? -1 : left > right ? 1 : 0);

@@ -114,7 +114,7 @@ export class Resolver {
     return dht.findProviders(address, {
       signal: network.signal,
       trace: lookup.trace,
-      isProven: (of, { id, url }) => url !== undefined && evidence.verdict(of, { id, url }) === 'proven',
+      verdict: (of, { id, url }) => (url === undefined ? undefined : evidence.verdict(of, { id, url })),
       onProvider: (claim) => {
         const candidate = this.#candidate(address, claim, 0);
         if (candidate !== undefined && candidate.proof !== 'failed') lookup.onFound(candidate as Ranked);
@@ -173,8 +173,8 @@ function worse(one: BreakerState, other: BreakerState): BreakerState {
   return SEVERITY[one] > SEVERITY[other] ? one : other;
 }
 
-function refusalOf({ network, candidates, complete }: Found): Error {
-  // All providers failed their proof, or none announced a URL.
-  if (network === undefined || candidates.length > 0) return missing('none_has_it', complete);
+/** All providers failed their proof, or none announced a URL. */
+function refusalOf({ network, complete }: Found): Error {
+  if (network === undefined) return missing('none_has_it', complete);
   return nothingFound(network.empty ?? 'none_has_it', complete, 'none_has_it');
 }

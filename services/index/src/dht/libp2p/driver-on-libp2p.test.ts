@@ -48,7 +48,7 @@ test('an object that one node provides is found by all others, with its URL', as
     if (at === 2) continue;
     // Requests have time limits of their own, which a busy machine can exceed.
     await eventually(`node ${at} finds it`, async () => {
-      const { providers } = await driver.findProviders(address, { signal: NEVER, isProven: () => false });
+      const { providers } = await driver.findProviders(address, { signal: NEVER, verdict: () => undefined });
       assert.ok(providers.every(({ id }) => id === provider.self));
       return providers[0]?.url?.startsWith('http://127.0.0.1:') ?? false;
     });
@@ -87,7 +87,7 @@ test('a lookup in which a peer stalls and another one goes away finds its object
   const seen: string[] = [];
   const lookup = drivers[0]!.findProviders(address, {
     signal: caller.signal,
-    isProven: () => false,
+    verdict: () => undefined,
     onProvider: ({ id }) => void seen.push(id),
   });
   await nodes[4]!.peers[Symbol.asyncDispose]();

@@ -25,6 +25,10 @@ export function peerIdOf(name: string): string {
   return base58btc.baseEncode(Buffer.concat([Buffer.from('002408011220', 'hex'), key]));
 }
 
+/** A storage URL that differs between peers. */
+export const urlOf = (id: string): string =>
+  `http://127.0.0.1:${(1024 + hash('sha256', id, 'buffer').readUInt16BE() / 2) | 0}`;
+
 const FLOOD: readonly PeerRef[] = Array.from({ length: 10_000 }, (_, at) => ({
   id: peerIdOf(`flood ${at}`),
   addrs: [],
@@ -166,7 +170,7 @@ export class MemoryNode implements Peers {
 
   getProviders(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerAnswer> {
     return this.#request('getProviders', peer, signal, (node) => ({
-      providers: node.behavior === 'claims_all' ? [{ id: node.self, url: undefined }] : node.providersOf(key),
+      providers: node.behavior === 'claims_all' ? [{ id: node.self, url: urlOf(node.self) }] : node.providersOf(key),
       value: undefined,
       closer: node.closerTo(key, peer.id === this.self),
     }));
@@ -186,7 +190,7 @@ export class MemoryNode implements Peers {
 
   addProvider(peer: PeerRef, keys: readonly Uint8Array[], signal: AbortSignal): Promise<void> {
     return this.#request('addProvider', peer, signal, (node) => {
-      for (const key of keys) node.store(key, { id: this.self, url: undefined });
+      for (const key of keys) node.store(key, { id: this.self, url: urlOf(this.self) });
     });
   }
 

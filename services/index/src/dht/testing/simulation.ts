@@ -7,7 +7,7 @@ import { DhtDriver } from '../driver.ts';
 import { providerKey } from '../keys.ts';
 import type { LookupEnd } from '../lookup/lookup.ts';
 import { TestBreakers } from './breakers.ts';
-import { MemoryNetwork, type MemoryNode } from './network.ts';
+import { MemoryNetwork, urlOf, type MemoryNode } from './network.ts';
 import { addressOf, BUDGET_MS, LIMITS } from './world.ts';
 
 export interface SimulationInit {
@@ -79,7 +79,7 @@ class Simulation {
     if (init.isProvided === false) return;
     for (let at = 0; at < OBJECTS; at += 1) {
       const id = this.#nodes[at % init.nodes]!.self;
-      this.#network.provide(providerKey(addressOf(`object ${at}`)), { id, url: undefined });
+      this.#network.provide(providerKey(addressOf(`object ${at}`)), { id, url: urlOf(id) });
     }
   }
 
@@ -135,7 +135,7 @@ class Simulation {
     const timer = this.clock.timer(BUDGET_MS, () => deadline.abort(new Error('deadline')), 'simulated deadline');
     const { providers } = await this.#drivers
       .get(node)!
-      .findProviders(address, { signal: deadline.signal, isProven: () => false });
+      .findProviders(address, { signal: deadline.signal, verdict: () => undefined });
     timer.cancel();
     node.stallNext(0, 0);
     if (providers.length > 0) this.#found += 1;
