@@ -13,6 +13,7 @@ import { endpointOf, storageAddr } from './wire/addresses.ts';
 import { includes } from './serve/kad-answers.ts';
 import { PeerDatastore } from './datastore.ts';
 import { PEER_AGE_MS, type PeerRows } from './peer-rows.ts';
+import { PendingConnections } from './pending-connections.ts';
 
 export const PROTOCOL = '/ron/kad/1.0.0';
 /** The default of `dial_ms`. */
@@ -81,8 +82,10 @@ export async function createDhtNode(init: DhtNodeInit): Promise<DhtNode> {
       addressDialTimeout: dial_ms,
       maxConnections: CONNECTIONS_MAX,
       inboundConnectionThreshold: CONNECTIONS_PER_S_AND_HOST,
-      maxIncomingPendingConnections: CONNECTIONS_PER_S_AND_HOST,
-      inboundUpgradeTimeout: 5 * dial_ms,
+      // `PendingConnections` has the limits.
+      maxIncomingPendingConnections: Infinity,
+      // A dialing node has given up by then.
+      inboundUpgradeTimeout: 2 * dial_ms,
       resolvers: {},
     },
     datastore: new PeerDatastore(init.rows),
@@ -125,7 +128,16 @@ function kad(dial_ms: number): ReturnType<typeof kadDHT> {
 
 function gater(isAllowed: (peer: string) => boolean): ConnectionGater {
   const deny = (peer: PeerId): boolean => !isAllowed(peer.toString());
-  return { denyDialPeer: deny, denyInboundEncryptedConnection: deny, denyOutboundEncryptedConnection: deny };
+  const pending = new PendingConnections();
+  return {
+    denyDialPeer: deny,
+    denyInboundConnection: (connection) => !pending.admits(connection),
+    denyInboundEncryptedConnection: (peer, connection) => {
+      pending.onMember(connection);
+      return deny(peer);
+    },
+    denyOutboundEncryptedConnection: deny,
+  };
 }
 
 /** libp2p formats its messages even if none is printed. */
