@@ -172,13 +172,6 @@ export class NameService implements Names, AsyncDisposable {
     await this.#change(recordAction(action), caller, signal);
   }
 
-  async find(key: string, label: string, signal: AbortSignal): Promise<StoredName | undefined> {
-    const { store } = this.#init;
-    const known = await store.name(key, label);
-    if (known !== undefined) return known;
-    return await this.#learn(key, label, signal);
-  }
-
   adopt(
     key: string,
     label: string,
@@ -214,19 +207,18 @@ export class NameService implements Names, AsyncDisposable {
   }
 
   /**
-   * Adopts the records of other nodes; undefined if there are none. Without an answer the own knowledge decides: a fork that a
+   * Adopts the records of other nodes before a publish. Without an answer the own knowledge decides: a fork that a
    * publish begins is detected later.
    */
-  async #learn(key: string, label: string, signal: AbortSignal): Promise<StoredName | undefined> {
+  async #learn(key: string, label: string, signal: AbortSignal): Promise<void> {
     const { readQuorum } = this.#init;
-    if (readQuorum === undefined) return undefined;
+    if (readQuorum === undefined) return;
     using deadline = Deadline.after('name_quorum', QUORUM_MS, { signal });
     try {
       const values = await deadline.run((within) => readQuorum(key, label, within));
-      return values.length === 0 ? undefined : await this.adopt(key, label, values, signal);
+      if (values.length > 0) await this.adopt(key, label, values, signal);
     } catch (error) {
       if (signal.aborted || !isRonError(error)) throw error;
-      return undefined;
     }
   }
 

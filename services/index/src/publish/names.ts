@@ -33,8 +33,6 @@ export interface Names {
   setPin(target: string, isPinned: boolean, caller: Caller, signal: AbortSignal): Promise<void>;
   recordAdmin(action: string, caller: Caller, signal: AbortSignal): Promise<void>;
 
-  /** The current record; in `join`, a name that the database does not know is read from a quorum of peers. */
-  find(key: string, label: string, signal: AbortSignal): Promise<StoredName | undefined>;
   /** The key for a bare label: that of the longest trusted prefix. Synchronous: the trust list is a snapshot in memory. */
   keyFor(label: string): string | undefined;
   isTrusted(key: string): boolean;

@@ -5,7 +5,7 @@ import { addressToCid } from '@ron/proto';
 import { eventually } from '@ron/testkit';
 import { RawClient, send } from '@ron/testkit/service';
 import { BUDGET_MS, listen } from '../resolve/testing/listen.ts';
-import { addressOf, dhtOf, nameOf, objectOf, SELF } from '../resolve/testing/open-resolving.ts';
+import { addressOf, dhtOf, KEY, nameOf, objectOf, SELF } from '../resolve/testing/open-resolving.ts';
 import { multiaddrOf } from './routing.ts';
 
 const ADDRESS = addressOf('object');
@@ -60,6 +60,48 @@ test('an announcement outdates the cached address, and the names that lead to it
     const { providers } = JSON.parse((await send(x.url, 'GET', `/resolve/${key}`)).text);
     assert.equal(providers.length, 1, key);
   }
+});
+
+test('a name of another node is read by one lookup for all callers, again once its answer is outdated, as by /resolve', async () => {
+  let asked = 0;
+  let seq = 1;
+  const adopted = (): void => {
+    const previous = seq === 1 ? {} : { previous: '00'.repeat(32) };
+    x.store.setName(nameOf({ label: 'a', value: ADDRESS, seq, ...previous }, false));
+  };
+  const dht = {
+    ...dhtOf({ empty: 'none_has_it' }),
+    findName: async () => {
+      asked += 1;
+      adopted();
+      return { values: [new Uint8Array(1)], answers: 1, complete: true, empty: undefined };
+    },
+  };
+  await using x = await listen({ dht: () => dht });
+  const read = async (): Promise<number> => (await send(x.url, 'GET', `/names/a@${KEY}`)).json.seq as number;
+  assert.deepEqual(await Promise.all([read(), read(), read()]), [1, 1, 1]);
+  await eventually('it is cached', () => x.resolving.cache.get(`name:a@${KEY}`) !== undefined);
+  seq = 2;
+  assert.equal(await read(), 1);
+  assert.equal(asked, 1, 'callers share a lookup and its answer');
+  x.resolving.invalidator.invalidate([`name:a@${KEY}`]);
+  assert.equal(await read(), 2, 'the network is asked again although the database knows a record');
+  const { json } = await send(x.url, 'GET', `/resolve/name:a@${KEY}`);
+  assert.equal((json['name'] as { seq: number }).seq, 2);
+});
+
+test('an unknown name is looked up once, then refused from the cache; one that was removed is an answer', async () => {
+  let asked = 0;
+  const found = { values: [], answers: 1, complete: true, empty: 'none_has_it' } as const;
+  const findName = async () => ((asked += 1), found);
+  await using x = await listen({ dht: () => ({ ...dhtOf({}), findName }) });
+  const read = (label: string) => send(x.url, 'GET', `/names/${label}@${KEY}`);
+  assert.equal((await read('unknown')).status, 404);
+  await eventually('the refusal is cached', () => x.resolving.cache.size === 1);
+  for (const _ of [1, 2, 3]) assert.equal((await read('unknown')).status, 404);
+  assert.equal(asked, 1);
+  x.store.setName(nameOf({ label: 'gone', seq: 2, previous: '00'.repeat(32) }, false));
+  assert.equal((await read('gone')).json['seq'], 2);
 });
 
 test('malformed targets, parameters and queries are refused with the reason', async () => {

@@ -14,7 +14,7 @@ import {
 
 export type NameTableInit = NameRoutesInit & TrustRoutesInit & LogRoutesInit;
 
-/** They wait for the database, not for a lookup. */
+/** Changes wait for the publisher, reads for the database or a lookup, which has the shorter deadline. */
 const INLINE = { lane: 'inline', deadline: 'publish' } as const;
 /** Trust decides which key speaks for a label, so publishing alone must not change it. */
 const ADMIN = { ...INLINE, scope: 'index:admin' } as const;

@@ -1,9 +1,10 @@
 /** Handlers of names: read, publish, list. */
 import { json, Type, type JsonSchema, type RouteAnswer, type RouteContext, type RouteSchema } from '@ron/ingress';
-import { RonError } from '@ron/kernel';
+import { isRonError, RonError } from '@ron/kernel';
 import {
   checkLabel,
   checkName,
+  formatTarget,
   isLabelPrefix,
   isNameKey,
   LABEL_BYTES_MAX,
@@ -17,10 +18,11 @@ import type { Names } from '../publish/names.ts';
 import { missing } from '../resolve/refusals.ts';
 import type { IndexStore, StoredName } from '../store/index-store.ts';
 import { callerOf } from './admin.ts';
+import { waitFor, type LookupRouteInit } from './lookup.ts';
 
-export interface NameRoutesInit {
-  readonly names: Pick<Names, 'find' | 'keyFor' | 'publish'>;
-  readonly store: Pick<IndexStore, 'history' | 'names'>;
+export interface NameRoutesInit extends LookupRouteInit {
+  readonly names: Pick<Names, 'keyFor' | 'publish'>;
+  readonly store: Pick<IndexStore, 'history' | 'name' | 'names'>;
 }
 
 const PAGE_DEFAULT = 100;
@@ -91,17 +93,41 @@ export const LIST_NAMES = {
 } as const satisfies RouteSchema;
 
 /** The current record, even if it removes the name or has expired: the caller verifies it, and a publisher continues from it. */
-export async function readName(
-  { names, store }: NameRoutesInit,
-  { params, query, deadline }: RouteContext<typeof READ_NAME>,
-): Promise<RouteAnswer> {
+export async function readName(init: NameRoutesInit, context: RouteContext<typeof READ_NAME>): Promise<RouteAnswer> {
+  const { names, store } = init;
+  const { params, query } = context;
   const { label, key: given } = nameIn(params['*']);
   const key = given ?? names.keyFor(label);
   if (key === undefined) throw missing('untrusted_name');
-  const name = await names.find(key, label, deadline.signal);
-  if (name === undefined) throw missing('unknown_name');
+  const refusal = await lookUp(init, context, label, key);
+  const name = await store.name(key, label);
+  if (refusal !== undefined && name?.isOwn !== true && refusal.code !== 'not_found') throw refusal;
+  if (name === undefined) throw refusal ?? missing('unknown_name');
   const history = query.history === '1' ? await store.history(key, label, HISTORY_MAX) : undefined;
   return json(200, nameDto(name, history), FRESH);
+}
+
+/**
+ * In a network, a lookup of the name, as `GET /resolve` makes it: it saves the current record in the database. None is made
+ * while its answer is cached. Returns its refusal: removed and expired records are answers here, and an own record needs no peer.
+ */
+async function lookUp(
+  init: NameRoutesInit,
+  context: RouteContext<typeof READ_NAME>,
+  label: string,
+  key: string,
+): Promise<RonError | undefined> {
+  const { cache, isStandalone, lookups } = init.resolving;
+  const target = { kind: 'name', label, key } as const;
+  if (isStandalone || cache.get(formatTarget(target)) !== undefined) return undefined;
+  const wanted = { lane: '/resolve', target, mode: 'usual' } as const;
+  try {
+    await waitFor(init, context, wanted, (request) => lookups.find(request));
+    return undefined;
+  } catch (error) {
+    if (!isRonError(error) || context.deadline.signal.aborted) throw error;
+    return error;
+  }
 }
 
 export async function putName(
