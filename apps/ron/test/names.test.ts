@@ -214,6 +214,28 @@ suite('names', () => {
     }
   });
 
+  test('a trusted key that is disabled or lost is not replaced by another one', async () => {
+    const keys = await json<{ key: string; kid: string }>('name', 'keys');
+    const [{ key: own }] = (await json<{ key: string }>('name', 'trust')) as [{ key: string }];
+    const named = keys.map((each) => each.kid.slice(0, each.kid.lastIndexOf('#')));
+    const name = named[keys.findIndex(({ key }) => key === own)]!;
+    for (const each of named) await ok('keys', 'disable', each);
+    const disabled = await run('name', 'set', 'kept', 'one');
+    for (const each of named) await ok('keys', 'enable', each);
+    assert.equal(disabled.code, 64, disabled.stderr);
+    assert.match(
+      disabled.stderr,
+      new RegExp(`trusts the key ${own} for kept.*is disabled.*ron keys enable ${name}`, 's'),
+    );
+    const lost = 'ab'.repeat(32);
+    await ok('name', 'trust', 'lost', lost);
+    const refused = await run('name', 'set', 'lost/x', 'one');
+    await ok('name', 'trust', 'rm', 'lost');
+    assert.equal(refused.code, 64, refused.stderr);
+    assert.match(refused.stderr, /is not in kms: restore it from the backup/);
+    assert.deepEqual(await json('name', 'keys'), keys, 'no key was created');
+  });
+
   test('find shows providers and explains the lookup', async () => {
     const address = (await ok('put', 'one', '--name', 'found')).trim();
     const [found] = await json<{ address: string; name: { seq: number }; receipt: object }>(

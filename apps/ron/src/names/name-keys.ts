@@ -1,7 +1,8 @@
 /**
  * The keys that sign names: Ed25519 keys of kms with tenant `names` and purpose `raw`, which are never rotated.
  *
- * Contract: the first use creates the key, once even if two commands run at the same time. The empty prefix of the trust list
+ * Contract: the first use creates the key, once even if two commands run at the same time. A label that has a trusted key is
+ * never signed by another one unless the caller names it: a key that is lost or disabled is refused. The empty prefix of the trust list
  * is set to the first key, so that bare labels resolve, if the capability allows it.
  */
 import type { KmsClient } from '@ron/client';
@@ -25,7 +26,7 @@ export interface NameKey {
 }
 
 export async function nameKeys(services: NodeServices): Promise<readonly NameKey[]> {
-  return (await services.kms(allKeys)).filter(({ state }) => state === 'enabled').map(nameKeyOf);
+  return enabled(await services.kms(allKeys));
 }
 
 /** The key that signs a label: `wanted` (a kid or a public key), or the trusted one, or the only one, or a new one. */
@@ -35,19 +36,47 @@ export async function keyFor(
   services: NodeServices,
   io: Pick<Io, 'note'>,
 ): Promise<NameKey> {
-  const known = await nameKeys(services);
-  if (wanted !== undefined) return ownKey(wanted, known);
+  if (wanted !== undefined) return ownKey(wanted, await nameKeys(services));
+  // The trust list is read first: the key of another first command is in kms before the list names it.
   const trust = await trustList(services);
+  const all = await services.kms(allKeys);
+  const known = enabled(all);
   const trusted = trust && trustedFor(label, trust);
-  const chosen = known.find(({ key }) => key === trusted) ?? (known.length === 1 ? known[0] : undefined);
-  const key = chosen ?? (known.length === 0 ? await createKey(services, io) : ambiguous(known));
+  if (trusted !== undefined) return known.find(({ key }) => key === trusted) ?? unusable(label, trusted, all);
+  const key = known.length > 1 ? ambiguous(known) : (known[0] ?? (await firstKey(all, services, io)));
   if (trust?.some(({ prefix }) => prefix === '') === false) {
     await services.index((index) => index.setTrust({ prefix: '', key: key.key }));
   }
-  if (trusted !== undefined && trusted !== key.key) {
-    io.note(`this node trusts another key for ${label}: readers need ${label}@${key.key}, or \`ron name trust\``);
-  }
   return key;
+}
+
+/** A key is created only if there was none: names of a key that is disabled would silently get another one. */
+async function firstKey(all: readonly KeyInfo[], services: NodeServices, io: Pick<Io, 'note'>): Promise<NameKey> {
+  const disabled = all.find(({ state }) => state === 'disabled');
+  if (disabled === undefined) return await createKey(services, io);
+  throw new CliError('usage', `the key of your names is disabled: enable it with \`${enableCommand(disabled)}\``);
+}
+
+/** Another key would not do: readers of the bare label would not see its record. */
+function unusable(label: string, trusted: string, all: readonly KeyInfo[]): never {
+  const held = all.find((info) => nameKeyOf(info).key === trusted);
+  const [why, action] =
+    held?.state === 'disabled'
+      ? ['is disabled', `enable it with \`${enableCommand(held)}\``]
+      : ['is not in kms', 'restore it from the backup of kms'];
+  throw new CliError(
+    'usage',
+    `this node trusts the key ${trusted} for ${label}, and it ${why}: ${action}, sign with another key by --key, ` +
+      'or end the trust with `ron name trust rm PREFIX`',
+  );
+}
+
+function enableCommand({ kid }: KeyInfo): string {
+  return `ron keys enable ${splitKid(kid)?.name ?? kid}`;
+}
+
+function enabled(all: readonly KeyInfo[]): readonly NameKey[] {
+  return all.filter(({ state }) => state === 'enabled').map(nameKeyOf);
 }
 
 /** Undefined if the capability may publish names, but not read the trust list. */
