@@ -121,14 +121,31 @@ export class ProvideLoop<T> {
   }
 
   async #providePending(stopping: AbortSignal): Promise<void> {
-    const items: T[] = [];
-    for (const [key, item] of this.#pending) {
-      if (items.length === BATCH) break;
-      this.#pending.delete(key);
-      const current = await this.#init.reread(item);
-      if (current !== undefined) items.push(current);
+    const items = await this.#takePending();
+    if (items.length === 0) return;
+    let stored = 0;
+    try {
+      stored = await this.#init.provide(items, stopping);
+    } finally {
+      if (stored < items.length) this.#isBehind = true;
     }
-    if (items.length > 0 && (await this.#init.provide(items, stopping)) < items.length) this.#isBehind = true;
+  }
+
+  /** The next items as they are now. If one cannot be read, all of them stay pending. */
+  async #takePending(): Promise<T[]> {
+    const taken = [...this.#pending].slice(0, BATCH);
+    for (const [key] of taken) this.#pending.delete(key);
+    try {
+      const items: T[] = [];
+      for (const [, item] of taken) {
+        const current = await this.#init.reread(item);
+        if (current !== undefined) items.push(current);
+      }
+      return items;
+    } catch (error) {
+      this.offer(taken.map(([, item]) => item));
+      throw error;
+    }
   }
 
   async #begin(): Promise<void> {

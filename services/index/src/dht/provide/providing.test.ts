@@ -96,6 +96,25 @@ test('a new object is provided within 2 s, a withdrawn one is not', () =>
     assert.equal(copiesOf(world, withdrawn), 0);
   }));
 
+test('objects that were announced while the database failed are provided once it answers again', () =>
+  setUp(10, async ({ world, store, warnings, start, until }) => {
+    const providing = start();
+    await until(() => isSwept(store));
+    const objects = someObjects(3);
+    for (const address of objects) store.addresses.add(address);
+    const read = store.object.bind(store);
+    let reads = 0;
+    store.object = (address) => {
+      // The mark of pending objects is saved first; only the second read fails.
+      if (++reads === 2) throw new Error('the database does not answer');
+      return read(address);
+    };
+    providing.announced(objects);
+    await until(() => warnings.length === 1);
+    assert.equal(providing.pending, 3);
+    await until(() => objects.every((address) => copiesOf(world, address) === 10));
+  }));
+
 test('a node whose storage others cannot read provides no objects', () =>
   setUp(3, async ({ world, store, start }) => {
     store.addresses.add(addressOf('private'));
