@@ -208,14 +208,14 @@ test('ndjson: nothing found is a problem, and a stalled lookup ends with complet
   await using x = await listen({ dht: () => stalled });
   const began_ms = sched.now_ms();
   const reply = await send(x.url, 'GET', `/providers/${ADDRESS}`, {
-    headers: { ...NDJSON.headers, 'request-timeout': '0.2' },
+    headers: { ...NDJSON.headers, 'request-timeout': '1' },
   });
   const lines = reply.text
     .trim()
     .split('\n')
     .map((line) => JSON.parse(line));
   assert.deepEqual(lines.at(-1), { complete: false });
-  assert.ok(sched.now_ms() - began_ms >= 190);
+  assert.ok(sched.now_ms() - began_ms >= 990);
 });
 
 test('a lookup that stalls is answered with 504 at the deadline of the caller, and counted', async () => {

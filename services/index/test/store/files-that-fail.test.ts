@@ -153,8 +153,9 @@ test('pages that are damaged while the database is in use are found, and it is r
     Promise.all(Array.from({ length: 50 }, (_, at) => store.object(addressOf(`o${at * 97}`)))).then(
       () => rebuilt > 0,
       (error: unknown) => {
-        assert.ok(isRonError(error, 'integrity'), String(error));
-        return true;
+        // On a busy machine a call may end at its deadline.
+        assert.ok(isRonError(error, 'integrity') || isRonError(error, 'timeout'), String(error));
+        return isRonError(error, 'integrity');
       },
     ),
   );
@@ -171,7 +172,8 @@ test('pages that are damaged while the database is in use are found, and it is r
 async function fill(store: SqliteStore): Promise<unknown> {
   for (let at = 0; at < 1000; at++) {
     const failure = await store.announce('s', entries(at * 200, 200), [], NOW_MS).catch((error: unknown) => error);
-    if (failure instanceof Error) return failure;
+    // On a busy machine a call may end at its deadline.
+    if (failure instanceof Error && !isRonError(failure, 'timeout')) return failure;
   }
   return undefined;
 }
