@@ -112,7 +112,7 @@ export const concurrency = declareConcurrency({
     breaker_janitor: {
       count: 1,
       criticality: 'important',
-      does: 'rolls the error windows of breakers and lets half-open probes through',
+      does: 'makes open breakers half-open after their cooldown, and drops breakers without requests',
     },
     dht: { count: 1, criticality: 'important', does: 'joins the DHT with dht.mode=join, and reports its peers' },
     provider_sweep: {

@@ -2,14 +2,14 @@
  * The breakers of peers and providers, and the task that owns them.
  *
  * Contract: each target has one breaker with the thresholds in force when it was created. Other tasks use the methods of this
- * table; only the table changes its entries [index I-2]. The janitor advances the state of each breaker with time, drops
- * breakers of targets that are no longer used, and probes half-open targets if it has a function for it. Such a probe takes a
- * permit of the breaker like any request, so never more than `half_open_probes` are under way.
+ * table; only the table changes its entries [index I-2]. The janitor advances the state of each breaker with time and drops
+ * breakers of targets that are no longer used. The probes of a half-open breaker are requests of lookups: never more than
+ * `half_open_probes` are under way.
  * Bound: `TARGETS_MAX` breakers; metrics name `LABELS_MAX` targets and add up the others. Overflow: the least recently used
  * breaker is dropped, a closed one first. The janitor yields to the event loop after each millisecond of work.
  * Cancellation: the signal of the task.
  */
-import { Breaker, Deadline, sched, sleep, type BreakerState, type Cell } from '@ron/kernel';
+import { Breaker, sched, sleep, type BreakerState, type Cell } from '@ron/kernel';
 import type { PeerBreakers, PeerPermit } from '../../dht/breakers.ts';
 
 export const TARGETS_MAX = 4096;
@@ -17,9 +17,6 @@ export const LABELS_MAX = 64;
 const OTHER = 'other';
 const TURN_MS = 1;
 const TICK_MS = 1000;
-/** Probes of one tick, all at once. */
-const PROBES_MAX = 8;
-const PROBE_MS = 1000;
 /** Entries that a full table examines for a closed breaker to drop. */
 const EXAMINED_MAX = 64;
 /** A breaker is dropped after this many error windows without a request. */
@@ -65,8 +62,6 @@ export interface BreakerSeries extends Readonly<Totals> {
 export interface BreakerTableInit {
   readonly entries: Cell<BreakerEntries>;
   readonly settings: () => BreakerSettings;
-  /** Sends one harmless request to a target. Default: requests of lookups are the probes. */
-  readonly probe?: ((target: string, signal: AbortSignal) => Promise<void>) | undefined;
   /** Called after each change of state. Must not throw. */
   readonly onChange?: ((target: string, state: BreakerState) => void) | undefined;
 }
@@ -140,56 +135,32 @@ export class BreakerTable implements PeerBreakers {
   async run(stopping: AbortSignal): Promise<void> {
     for (;;) {
       await sleep(TICK_MS, stopping, 'breaker_janitor');
-      const halfOpen = await this.#roll();
-      await this.#probe(halfOpen.slice(0, PROBES_MAX), stopping);
+      await this.#roll();
     }
   }
 
-  /** Advances every breaker with time and drops idle ones. Returns the half-open targets. */
-  async #roll(): Promise<string[]> {
+  /** Advances every breaker with time and drops idle ones. */
+  async #roll(): Promise<void> {
     const { entries, settings } = this.#init;
     const idle_ms = settings().error_window_s * 1000 * IDLE_WINDOWS;
-    const halfOpen: string[] = [];
     const targets = entries.withSync(({ byTarget }) => [...byTarget.keys()]);
     let began_ms = sched.now_ms();
     for (const target of targets) {
-      if (this.#rollOne(target, idle_ms) === 'half_open') halfOpen.push(target);
+      this.#rollOne(target, idle_ms);
       if (sched.now_ms() - began_ms < TURN_MS) continue;
       await sched.pause('breaker_janitor');
       began_ms = sched.now_ms();
     }
-    return halfOpen;
   }
 
-  #rollOne(target: string, idle_ms: number): BreakerState | undefined {
-    return this.#init.entries.withSync((entries) => {
+  #rollOne(target: string, idle_ms: number): void {
+    this.#init.entries.withSync((entries) => {
       const entry = entries.byTarget.get(target);
-      if (entry === undefined) return undefined;
+      if (entry === undefined) return;
       if (sched.now_ms() - entry.used_ms > idle_ms) drop(entries, target, entry);
       // Reading the state makes the transitions that depend on time.
-      return entry.breaker.state;
+      void entry.breaker.state;
     });
-  }
-
-  async #probe(targets: readonly string[], stopping: AbortSignal): Promise<void> {
-    await Promise.all(targets.map((target) => this.probe(target, stopping)));
-  }
-
-  /** Probes a half-open target. Does nothing if all its probes are under way. Never rejects. */
-  async probe(target: string, signal: AbortSignal): Promise<void> {
-    const { probe, entries } = this.#init;
-    if (probe === undefined) return;
-    // Not by `of`: a probe is not a use, so a target without requests is dropped in the end.
-    const breaker = entries.withSync(({ byTarget }) => byTarget.get(target)?.breaker);
-    const permit = breaker?.state === 'half_open' ? breaker.tryAcquire() : undefined;
-    if (permit === undefined) return;
-    using deadline = Deadline.after('breaker_probe', PROBE_MS, { signal });
-    try {
-      await deadline.run((within) => probe(target, within));
-      permit.success();
-    } catch {
-      permit.settle(signal.aborted ? 'none' : 'failure');
-    }
   }
 
   #newEntry(target: string): Entry {

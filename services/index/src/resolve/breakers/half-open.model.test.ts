@@ -3,8 +3,8 @@ import { assertCaught, assertHolds, mutant } from '@ron/explorer';
 import { BreakerTable } from './breaker-table.ts';
 import { halfOpenProbes } from './half-open.model.ts';
 
-const ONE = { half_open_probes: 1, lookups: 1, probes: 1 };
-const TWO = { half_open_probes: 1, lookups: 0, probes: 2 };
+const ONE = { half_open_probes: 1, lookups: 2 };
+const TWO = { half_open_probes: 2, lookups: 2 };
 
 for (const init of [ONE, TWO]) {
   test(`a half-open target gets its probes and no more: ${JSON.stringify(init)}`, async (t) => {
@@ -15,18 +15,18 @@ for (const init of [ONE, TWO]) {
 
 const MUTANTS = [
   {
-    bug: 'the janitor probes without a permit',
-    find: 'breaker.tryAcquire() : undefined',
-    replace: '{ success: () => undefined, settle: () => undefined } : undefined',
+    bug: 'a request goes out without a permit',
+    find: 'return this.of(target).tryAcquire();',
+    replace: 'return this.of(target).tryAcquire() ?? { settle: () => undefined };',
     init: ONE,
     caught: /probes under way/,
   },
   {
-    bug: 'a failed probe of the janitor keeps its permit',
-    find: "permit.settle(signal.aborted ? 'none' : 'failure');",
-    replace: '',
-    init: TWO,
-    caught: /a probe was lost/,
+    bug: 'the configured number of probes is not passed on',
+    find: '      half_open_probes,\n',
+    replace: '      half_open_probes: half_open_probes + 1,\n',
+    init: ONE,
+    caught: /probes under way/,
   },
 ];
 
