@@ -30,8 +30,9 @@ export interface ProvidersFound {
   /** Every peer that had to be queried has answered, or the result was satisfactory. */
   readonly complete: boolean;
   /**
-   * Why no provider was found that has a URL and did not fail its proof, if so. `none_has_it`: the closest peers that answered do not have it, with `complete` if none of
-   * them failed or 20 answered. `no_route`: no peer is known, or none answered.
+   * Why no provider was found that has a URL and did not fail its proof, if so. `none_has_it`: the closest peers that
+   * answered do not have it, with `complete` if none failed or 20 answered. `deadline`: peers were silent, or all failed.
+   * `no_route`: no peer is known.
    */
   readonly empty: 'none_has_it' | 'deadline' | 'breakers_open' | 'no_route' | undefined;
 }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { sleep } from '@ron/kernel';
 import { peerIdOf, urlOf } from './testing/network.ts';
 import { addressOf, BUDGET_MS, newTrace, World } from './testing/world.ts';
 import type { LookupInit } from './dht.ts';
@@ -133,15 +134,53 @@ test('[index I-4] a lookup ends with its signal, even if all peers stall', async
   assert.ok(world.network.sent.every(({ outcome }) => outcome === 'canceled'));
 });
 
-test('a peer that never answers is given up after 500 ms, and its breaker opens', async () => {
+test('peers that never answer: the lookup waits for its deadline, and their breakers open', async () => {
   const world = new World({ nodes: 3 });
   for (const node of world.nodes) node.behavior = 'silent';
   const first = await find(world);
-  assert.equal(first.took_ms, 500);
-  assert.equal(first.empty, 'no_route');
+  assert.equal(first.took_ms, BUDGET_MS);
+  assert.equal(first.empty, 'deadline');
   assert.deepEqual(new Set(first.trace.peers.map(({ outcome }) => outcome)), new Set(['timeout']));
   await find(world);
   assert.equal((await find(world)).empty, 'breakers_open');
+});
+
+test('a slow peer is replaced after 500 ms, and its answer is still used', async () => {
+  const world = new World({ nodes: 3 });
+  const slow = world.nodes[0]!;
+  slow.store(KEY, { id: peerIdOf('holder'), url: urlOf('holder') });
+  const getProviders = world.node.getProviders.bind(world.node);
+  world.node.getProviders = async (peer, key, signal) => {
+    if (peer.id === slow.self) await sleep(900, signal);
+    return getProviders(peer, key, signal);
+  };
+  const { providers, complete, took_ms, trace } = await find(world);
+  assert.equal(providers.length, 1);
+  assert.equal(complete, true);
+  assert.ok(took_ms >= 900 && took_ms < BUDGET_MS, `took ${took_ms} ms`);
+  assert.equal(trace.peers.find(({ peer }) => peer === slow.self)?.outcome, 'answered');
+});
+
+test('a silent peer among peers that have nothing: it may have the object, so the lookup times out', async () => {
+  const world = new World({ nodes: 5 });
+  world.nodes[0]!.behavior = 'silent';
+  const { empty, complete, took_ms } = await find(world);
+  assert.deepEqual([empty, complete, took_ms], ['deadline', false, BUDGET_MS]);
+});
+
+test('a silent peer does not delay a result that another peer has', async () => {
+  const world = new World({ nodes: 5 });
+  world.nodes[0]!.behavior = 'silent';
+  world.nodes[1]!.store(KEY, { id: peerIdOf('holder'), url: urlOf('holder') });
+  const { providers, complete, took_ms } = await find(world);
+  assert.deepEqual([providers.length, complete, took_ms], [1, false, 500]);
+});
+
+test('peers that all fail at once are known, so there is a route: the lookup timed out', async () => {
+  const world = new World({ nodes: 3 });
+  for (const node of world.nodes) node.behavior = 'garbage';
+  const { empty, complete } = await find(world);
+  assert.deepEqual([empty, complete], ['deadline', false]);
 });
 
 test('no peer has it: the closest 20 have answered', async () => {

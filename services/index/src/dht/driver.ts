@@ -181,7 +181,10 @@ export class DhtDriver implements Dht, AsyncDisposable {
           tracer?.onTryFailed(peer);
           init.onTryFailed();
         };
-        const answer = await this.#requests.send(peer, (signal) => query.call(peer, signal), { ...init, onTryFailed });
+        // A publish must not wait for peers that stall: it needs the time to store its record.
+        const onStalled = query.kind === 'closest' ? undefined : init.onStalled;
+        const call = (signal: AbortSignal): Promise<PeerAnswer> => query.call(peer, signal);
+        const answer = await this.#requests.send(peer, call, { ...init, onTryFailed, onStalled });
         tracer?.onAnswer(peer, answer);
         return answer;
       },
@@ -205,6 +208,7 @@ function eventsFor(tracer: Tracer | undefined, observer: DhtObserver | undefined
   return {
     onStarted: (peer, wave) => tracer?.onStarted(peer, wave),
     onEnded: (peer, wave, error) => tracer?.onEnded(peer, wave, error),
+    onStalled: (peer) => tracer?.onStalled(peer),
     onRefused: (peer) => tracer?.onRefused(peer),
     onHedge: (result) => {
       tracer?.onHedge(result);
@@ -214,13 +218,17 @@ function eventsFor(tracer: Tracer | undefined, observer: DhtObserver | undefined
 }
 
 /** Peers that failed do not matter if as many as store a record have answered. */
-function isComplete({ reason, answered, failed, refused, closest }: LookupEnd): boolean {
+function isComplete({ reason, answered, failed, silent, refused, closest }: LookupEnd): boolean {
   if (reason !== 'exhausted') return reason === 'satisfied';
-  return closest.length >= CLOSEST || (answered > 0 && failed + refused === 0);
+  return closest.length >= CLOSEST || (answered > 0 && failed + silent + refused === 0);
 }
 
-function emptyReason({ reason, answered, failed, refused }: LookupEnd): ProvidersFound['empty'] {
+/** A peer that was silent may have it, so only the answers of as many peers as store a record prove the contrary. */
+function emptyReason({ reason, answered, failed, silent, refused, closest }: LookupEnd): ProvidersFound['empty'] {
   if (reason === 'aborted') return 'deadline';
+  if (closest.length >= CLOSEST) return 'none_has_it';
+  if (silent > 0) return 'deadline';
   if (answered > 0) return 'none_has_it';
-  return refused > 0 && failed === 0 ? 'breakers_open' : 'no_route';
+  if (failed > 0) return 'deadline';
+  return refused > 0 ? 'breakers_open' : 'no_route';
 }

@@ -8,7 +8,9 @@ const THREE: LookupModelInit = { peers: 3, alpha: 1, beta: 1, budget: 1 };
 const LEARNING: LookupModelInit = { peers: 3, alpha: 1, beta: 1, budget: 1, isLearning: true };
 const LEAVING: LookupModelInit = { peers: 2, alpha: 1, beta: 1, budget: 1, isLeaving: true };
 
-for (const model of [TWO, THREE, LEARNING, LEAVING]) {
+const STALLING: LookupModelInit = { peers: 2, alpha: 1, beta: 1, budget: 0, isStalling: true };
+
+for (const model of [TWO, THREE, LEARNING, LEAVING, STALLING]) {
   test(`a lookup ends once, and cancels the losers: ${JSON.stringify(model)}`, async (t) => {
     const { schedules } = await assertHolds(lookupModel(Lookup, model));
     t.diagnostic(`${schedules} schedules`);
@@ -53,10 +55,17 @@ const MUTANTS = [
   },
   {
     bug: 'the first failure ends the lookup',
-    find: 'const isDone = this.#running.size === 0 || this.#list.isExhausted;',
-    replace: 'const isDone = this.#running.size === 0 || this.#list.isExhausted || this.#failed > 0;',
+    find: 'if (this.#running.size === 0) return true;',
+    replace: 'if (this.#running.size === 0 || this.#failed > 0) return true;',
     model: TWO,
     caught: /could answer|left out/,
+  },
+  {
+    bug: 'a lookup without a result does not wait for peers that stall',
+    find: 'return !isWaiting;',
+    replace: 'return true;',
+    model: STALLING,
+    caught: /could answer/,
   },
 ];
 

@@ -19,6 +19,8 @@ export interface LookupModelInit {
   readonly budget: number;
   /** Whether answers name all peers; otherwise the lookup begins with all of them. */
   readonly isLearning?: boolean;
+  /** Whether each request stalls before it ends. */
+  readonly isStalling?: boolean;
   /** Whether the caller may abort at any moment. */
   readonly isLeaving?: boolean;
 }
@@ -27,6 +29,7 @@ interface Request {
   readonly peer: string;
   readonly signal: AbortSignal;
   result: 'running' | 'found' | 'nothing' | 'failed';
+  hasStalled: boolean;
 }
 
 /** The farthest first, so that a lookup that begins with the first one learns of closer peers. */
@@ -54,15 +57,21 @@ export function lookupModel(Class: typeof Lookup, init: LookupModelInit): Build 
       limits: { alpha: init.alpha, beta: init.beta, hedge_ms: HEDGE_MS },
       budget,
       isOpenTo: () => true,
-      send: async (peer, { signal }) => {
+      send: async (peer, { signal, onStalled }) => {
         if (end !== undefined || signal.aborted) wrong ||= 'a request began after the end';
         if (requests.some((other) => other.peer === peer.id)) wrong ||= 'a peer was queried twice';
         // The first answer brought closer peers just now.
         if (init.isLearning === true && requests.length === 1) progress_ms = world.now_ms();
-        const request: Request = { peer: peer.id, signal, result: 'running' };
+        const request: Request = { peer: peer.id, signal, result: 'running', hasStalled: false };
         requests.push(request);
         const result = world.choose('result', ['found', 'nothing', 'failed'] as const);
-        await world.io(`request ${requests.length}`);
+        const name = `request ${requests.length}`;
+        if (init.isStalling === true) {
+          await world.io(`${name} stalls`);
+          request.hasStalled = true;
+          onStalled?.();
+        }
+        await world.io(name);
         request.result = result;
         if (result === 'failed') throw new Error('failed');
         return result;
@@ -100,7 +109,8 @@ export function lookupModel(Class: typeof Lookup, init: LookupModelInit): Build 
       invariant: () => {
         assert.equal(wrong, '');
         assert.ok(hedges <= init.budget, 'the budget was exceeded');
-        const running = end === undefined ? requests.filter(({ result }) => result === 'running').length : 0;
+        const isCounted = ({ result, hasStalled }: Request): boolean => result === 'running' && !hasStalled;
+        const running = end === undefined ? requests.filter(isCounted).length : 0;
         assert.ok(running <= init.alpha + hedges, 'more than alpha requests and the hedges are under way');
       },
       final: () => assert.notEqual(end, undefined, 'no end'),

@@ -3,9 +3,10 @@
  *
  * Contract: at most `alpha` requests are under way. When `hedge_ms` have passed without progress (a result or a closer
  * peer) and a request is that old, `beta` further peers are queried, and the oldest requests no longer count towards
- * `alpha`. No peer is queried twice. The lookup ends once `isSatisfied`, once the closest peers have answered or failed,
- * or when the signal aborts; it then cancels all requests, and ignores answers that arrive later. It rejects only if a
- * callback throws.
+ * `alpha`. A request that stalls is replaced by the next peer, and its answer is still used. No peer is queried twice. The
+ * lookup ends once `isSatisfied`, once the closest peers have answered or failed, or when the signal aborts; without a
+ * result it waits for stalled peers, unless as many as store a record have answered. At the end it cancels all requests,
+ * and ignores answers that arrive later. It rejects only if a callback throws.
  * Bound: `REQUESTS_MAX` requests, `SHORTLIST_MAX` candidates, `CLOSER_MAX` peers read from an answer, one timer.
  * Overflow: without hedge budget the lookup goes on with the requests that it has.
  * Cancellation: by the signal; requests receive a signal that aborts when the lookup ends.
@@ -27,6 +28,8 @@ export interface SendInit {
   readonly signal: AbortSignal;
   /** Called when a try failed and the request is to be retried: other peers are queried meanwhile. */
   readonly onTryFailed: () => void;
+  /** Called at most once, when the answer is overdue: other peers are queried meanwhile. */
+  readonly onStalled?: (() => void) | undefined;
 }
 
 export interface Contribution {
@@ -38,6 +41,8 @@ export interface LookupEvents {
   onStarted?(peer: PeerRef, wave: Wave): void;
   /** `error` is undefined for an answer. Not called for requests that the end of the lookup cancels. */
   onEnded?(peer: PeerRef, wave: Wave, error: unknown): void;
+  /** The answer of the peer is overdue. */
+  onStalled?(peer: PeerRef): void;
   /** The breaker of the peer is open. */
   onRefused?(peer: PeerRef): void;
   onHedge?(result: 'started' | 'won' | 'refused'): void;
@@ -66,6 +71,8 @@ export interface LookupEnd {
   readonly reason: 'satisfied' | 'exhausted' | 'aborted';
   readonly answered: number;
   readonly failed: number;
+  /** Peers that stalled and did not answer later; those that failed later count as failed, too. */
+  readonly silent: number;
   /** Peers whose breaker was open. */
   readonly refused: number;
   readonly requests: number;
@@ -73,7 +80,7 @@ export interface LookupEnd {
   readonly hops: number;
   /** The closest peers that answered, the closest first. */
   readonly closest: readonly PeerRef[];
-  /** All candidates that did not fail, the closest first. */
+  /** All candidates that neither failed nor stall, the closest first. */
   readonly seen: readonly PeerRef[];
 }
 
@@ -86,6 +93,9 @@ interface Request {
 }
 
 const HEDGE_OP = 'dht_lookup';
+
+const isHolding = (request: Request): boolean => request.isHolding;
+const isLive = ({ candidate }: Request): boolean => candidate.state !== 'stalled';
 
 export class Lookup<A> {
   readonly #init: LookupInit<A>;
@@ -100,6 +110,7 @@ export class Lookup<A> {
   #isEnded = false;
   #answered = 0;
   #failed = 0;
+  #silent = 0;
   #refused = 0;
   #requests = 0;
   #hops = 0;
@@ -143,15 +154,24 @@ export class Lookup<A> {
   #pump(): void {
     if (this.#isEnded) return;
     if (this.#init.isSatisfied()) return this.#end('satisfied');
-    for (let holding = this.#holding(); holding < this.#init.limits.alpha; holding += 1) {
+    for (let holding = this.#count(isHolding); holding < this.#init.limits.alpha; holding += 1) {
       const candidate = this.#next();
       if (candidate === undefined) break;
       this.#init.budget.onCall(HEDGE_OP);
       this.#start(candidate, 'alpha');
     }
-    const isDone = this.#running.size === 0 || this.#list.isExhausted;
-    if (isDone && !this.#isReadingOwn) return this.#end('exhausted');
+    if (this.#isDone() && !this.#isReadingOwn) return this.#end('exhausted');
     this.#setTimer(this.#init.limits.hedge_ms);
+  }
+
+  /** Call it when no further request can be started. */
+  #isDone(): boolean {
+    if (this.#running.size === 0) return true;
+    const live = this.#count(isLive);
+    if (live > 0 && !this.#list.isExhausted) return false;
+    // A peer that is only slow may have the result.
+    const isWaiting = live < this.#running.size && this.#resultHops === undefined && !this.#list.isAnswered;
+    return !isWaiting;
   }
 
   #next(): Candidate | undefined {
@@ -165,9 +185,9 @@ export class Lookup<A> {
     return undefined;
   }
 
-  #holding(): number {
+  #count(isCounted: (request: Request) => boolean): number {
     let count = 0;
-    for (const { isHolding } of this.#running) if (isHolding) count += 1;
+    for (const request of this.#running) if (isCounted(request)) count += 1;
     return count;
   }
 
@@ -182,8 +202,9 @@ export class Lookup<A> {
       request.isHolding = false;
       this.#pump();
     };
+    const onStalled = (): void => this.#onStalled(request);
     this.#init
-      .send(candidate.peer, { signal: this.#cancel.signal, onTryFailed })
+      .send(candidate.peer, { signal: this.#cancel.signal, onTryFailed, onStalled })
       .then(
         (answer) => this.#onAnswer(request, answer),
         (error: unknown) => this.#onFailure(request, error),
@@ -191,10 +212,21 @@ export class Lookup<A> {
       .catch((error: unknown) => this.#fail(error));
   }
 
+  #onStalled(request: Request): void {
+    touch(this);
+    if (this.#isEnded || request.candidate.state !== 'querying') return;
+    request.candidate.state = 'stalled';
+    request.isHolding = false;
+    this.#silent += 1;
+    this.#init.events?.onStalled?.(request.candidate.peer);
+    this.#pump();
+  }
+
   #onAnswer(request: Request, answer: A): void {
     touch(this);
     if (this.#isEnded) return;
     const { candidate, wave } = request;
+    if (candidate.state === 'stalled') this.#silent -= 1;
     candidate.state = 'answered';
     this.#running.delete(request);
     this.#answered += 1;
@@ -230,7 +262,8 @@ export class Lookup<A> {
   #onTimer(): void {
     touch(this);
     this.#timer = undefined;
-    if (this.#isEnded) return;
+    // If all requests stall, all peers have been queried.
+    if (this.#isEnded || this.#count(isLive) === 0) return;
     const now_ms = sched.now_ms();
     const wait_ms = this.#hedgeDue_ms(now_ms) - now_ms;
     if (wait_ms > 0) return this.#setTimer(wait_ms);
@@ -242,10 +275,10 @@ export class Lookup<A> {
     this.#timer ??= sched.timer(delay_ms, () => this.#onTimer(), 'dht hedge');
   }
 
-  /** When both the lookup and its oldest request have been quiet for `hedge_ms`. */
+  /** When both the lookup and its oldest request that does not stall have been quiet for `hedge_ms`. */
   #hedgeDue_ms(now_ms: number): number {
     let oldest_ms = now_ms;
-    for (const { started_ms } of this.#running) oldest_ms = Math.min(oldest_ms, started_ms);
+    for (const request of this.#running) if (isLive(request)) oldest_ms = Math.min(oldest_ms, request.started_ms);
     return Math.max(oldest_ms, this.#quietSince_ms) + this.#init.limits.hedge_ms;
   }
 
@@ -297,6 +330,7 @@ export class Lookup<A> {
       reason,
       answered: this.#answered,
       failed: this.#failed,
+      silent: this.#silent,
       refused: this.#refused,
       requests: this.#requests,
       hops: this.#resultHops ?? this.#hops,

@@ -2,7 +2,7 @@
  * The candidates of one lookup, ordered by their distance to its target.
  *
  * Contract: a peer is in the list at most once, and `next` returns each peer at most once, the closest first. A lookup is
- * exhausted when the `width` closest candidates that did not fail have answered.
+ * exhausted when the `width` closest candidates that neither failed nor stall have answered.
  * Bound: `SHORTLIST_MAX` candidates. Overflow: the farthest candidate that was not queried goes; if the new one is
  * farther, it is not added.
  */
@@ -18,8 +18,11 @@ export interface Candidate {
   readonly position: Uint8Array;
   /** 1 for peers of the own routing table, one more than that of the peer that named it otherwise. */
   readonly hop: number;
-  state: 'waiting' | 'querying' | 'answered' | 'failed';
+  /** `stalled`: its answer is overdue, but still used. */
+  state: 'waiting' | 'querying' | 'stalled' | 'answered' | 'failed';
 }
+
+const isLive = ({ state }: Candidate): boolean => state !== 'failed' && state !== 'stalled';
 
 export class Shortlist {
   readonly #target: Uint8Array;
@@ -56,25 +59,31 @@ export class Shortlist {
     let counted = 0;
     for (const candidate of this.#candidates) {
       if (candidate.state === 'waiting') return candidate;
-      if (candidate.state !== 'failed') counted += 1;
+      if (isLive(candidate)) counted += 1;
       if (counted === this.#width) return undefined;
     }
     return undefined;
   }
 
-  /** Whether all of the `width` closest candidates have answered, without those that failed. */
+  /** Whether all of the `width` closest candidates have answered, without those that failed or stall. */
   get isExhausted(): boolean {
     return this.next() === undefined && this.closest().every(({ state }) => state === 'answered');
   }
 
-  /** The `width` closest candidates that did not fail, the closest first. */
-  closest(): Candidate[] {
-    return this.#candidates.filter(({ state }) => state !== 'failed').slice(0, this.#width);
+  /** Whether as many peers as store a record have answered. */
+  get isAnswered(): boolean {
+    const closest = this.closest();
+    return closest.length >= this.#width && closest.every(({ state }) => state === 'answered');
   }
 
-  /** All candidates that did not fail, the closest first. */
+  /** The `width` closest candidates that neither failed nor stall, the closest first. */
+  closest(): Candidate[] {
+    return this.#candidates.filter(isLive).slice(0, this.#width);
+  }
+
+  /** All candidates that neither failed nor stall, the closest first. */
   seen(): PeerRef[] {
-    return this.#candidates.filter(({ state }) => state !== 'failed').map(({ peer }) => peer);
+    return this.#candidates.filter(isLive).map(({ peer }) => peer);
   }
 
   /** Drops the farthest candidate, which must be behind `at` and not queried. A dropped peer may be added again. */

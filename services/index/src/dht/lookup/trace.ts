@@ -16,6 +16,7 @@ interface Traced {
   readonly started_ms: number;
   /** Tries that failed. */
   failures: number;
+  hasStalled: boolean;
   providers: number;
   closer: number;
 }
@@ -30,7 +31,14 @@ export class Tracer implements Required<LookupEvents> {
   }
 
   onStarted(peer: PeerRef, wave: Wave): void {
-    this.#running.set(peer.id, { wave, started_ms: sched.now_ms(), failures: 0, providers: 0, closer: 0 });
+    this.#running.set(peer.id, {
+      wave,
+      started_ms: sched.now_ms(),
+      failures: 0,
+      hasStalled: false,
+      providers: 0,
+      closer: 0,
+    });
   }
 
   /** A try of the request failed. */
@@ -42,6 +50,11 @@ export class Tracer implements Required<LookupEvents> {
   onAnswer(peer: PeerRef, { providers, closer }: PeerAnswer): void {
     const traced = this.#running.get(peer.id);
     if (traced !== undefined) Object.assign(traced, { providers: providers.length, closer: closer.length });
+  }
+
+  onStalled(peer: PeerRef): void {
+    const traced = this.#running.get(peer.id);
+    if (traced !== undefined) traced.hasStalled = true;
   }
 
   onEnded(peer: PeerRef, _wave: Wave, error: unknown): void {
@@ -58,9 +71,9 @@ export class Tracer implements Required<LookupEvents> {
     this.#trace[`hedges_${result}`] += 1;
   }
 
-  /** The lookup has ended: all requests under way are canceled. */
+  /** The lookup has ended: all requests under way are canceled. Those that stalled count as timeouts. */
   end(): void {
-    for (const id of this.#running.keys()) this.#record(id, 'canceled', 1);
+    for (const [id, { hasStalled }] of this.#running) this.#record(id, hasStalled ? 'timeout' : 'canceled', 1);
   }
 
   #record(peer: string, outcome: ReceiptPeerDto['outcome'], lastTry: 0 | 1): void {
