@@ -1,10 +1,11 @@
 /**
  * The first step of a lookup: from a name to an address.
  *
- * Contract: the current valid record decides: that of the database for names published here, otherwise the best of database
- * and DHT. `moved_to` is followed at most `NAME_MOVES_MAX` times. Rejects with `not_found` and a reason for a name that is
- * unknown, removed, expired or moved too often; with the refusal of the DHT if nothing is known. An unreachable DHT leaves a
- * record of the database valid, but incomplete.
+ * Contract: the current valid record decides: the best of database and DHT. A name published here is read from the DHT, too,
+ * as another node with the same key may have published a newer record; if peers are slow, it is answered from the database
+ * after `CONFIRM_SHARE` of the budget, incomplete. `moved_to` is followed at most `NAME_MOVES_MAX` times. Rejects with
+ * `not_found` and a reason for a name that is unknown, removed, expired or moved too often; with the refusal of the DHT if
+ * nothing is known. An unreachable DHT leaves a record of the database valid, but incomplete.
  */
 import { sched, type Deadline } from '@ron/kernel';
 import { formatTarget, NAME_MOVES_MAX, type Address, type ResolvedNameDto, type Target } from '@ron/proto';
@@ -15,6 +16,8 @@ import type { IndexStore, StoredName } from '../store/index-store.ts';
 import { localRead } from './local-read.ts';
 import type { Lookup } from './lookup.ts';
 import { missing, nothingFound } from './refusals.ts';
+
+const CONFIRM_SHARE = 0.25;
 
 export interface NameStepInit {
   readonly store: Pick<IndexStore, 'name'>;
@@ -87,11 +90,13 @@ async function currentName(
   lookup.stamp.add(formatTarget({ kind: 'name', label, key }));
   const local = await localRead(lookup, deadline, dht !== undefined, () => store.name(key, label));
   const stored = local.value;
-  if (dht === undefined || (stored?.isOwn === true && lookup.mode === 'usual')) {
+  if (dht === undefined) {
     if (stored === undefined) throw missing('unknown_name');
     return { name: stored, source: 'db', complete: true };
   }
-  const found = await dht.findName(key, label, { signal: network.signal, trace: lookup.trace });
+  using confirm = isOwnUsual(stored, lookup) ? network.child('confirm', lookup.budget_ms * CONFIRM_SHARE) : undefined;
+  const { signal: reading } = confirm ?? network;
+  const found = await dht.findName(key, label, { signal: reading, trace: lookup.trace });
   const complete = found.complete && local.complete;
   const adopted =
     found.values.length === 0
@@ -100,6 +105,10 @@ async function currentName(
   if (adopted !== undefined) return { name: adopted, source: 'dht', complete };
   if (stored !== undefined) return { name: stored, source: 'db', complete };
   throw nothingFound(found.empty ?? 'none_has_it', complete, 'unknown_name');
+}
+
+function isOwnUsual(stored: StoredName | undefined, { mode }: Lookup): boolean {
+  return stored?.isOwn === true && mode === 'usual';
 }
 
 function decoded(name: StoredName): NameRecord {

@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { Deadline, isRonError, RonError } from '@ron/kernel';
 import { VirtualSched } from '@ron/kernel/testing';
 import { checkTarget } from '@ron/proto';
+import type { NameFound } from '../dht/dht.ts';
 import { UNJOINED } from './unjoined.ts';
 import {
   addressOf,
@@ -19,6 +20,7 @@ import {
 
 const ADDRESS = addressOf('object');
 const PEER = { id: '12D3KooWPeer', url: 'http://192.0.2.1:7101', reporters: 1 };
+const FOUND: NameFound = { values: [], answers: 0, complete: true, empty: undefined };
 type Opened = ReturnType<typeof openResolving>;
 
 async function outcome(opened: Opened, key: string, mode: 'usual' | 'full' = 'usual') {
@@ -94,6 +96,37 @@ test('a name whose object has no provider is still an answer', () =>
     assert.ok('providers' in found);
     assert.deepEqual([found.address, found.providers.length, found.complete], [ADDRESS, 0, false]);
   }));
+
+test('an own name is confirmed by the DHT; a newer record of another node wins', async () => {
+  const newer = nameOf({ label: 'good', value: addressOf('newer'), seq: 2, previous: '00'.repeat(32) });
+  const dht = { ...dhtOf({}), findName: async () => ({ ...FOUND, values: [new Uint8Array(1)], answers: 5 }) };
+  await withOpened({ dht: () => dht }, async (opened) => {
+    const older = nameOf({ label: 'good', value: ADDRESS });
+    opened.store.setName(older);
+    // The verification of the record stores it.
+    opened.store.adopt_gate = async () => opened.store.setName(newer);
+    const found = await outcome(opened, 'name:good');
+    assert.ok('name' in found);
+    assert.deepEqual([found.name?.seq, found.address, found.complete], [2, addressOf('newer'), true]);
+  });
+});
+
+test('an own name whose peers stall is answered from the database within a part of the budget, incomplete', async () => {
+  const findName = (_key: string, _label: string, { signal }: { readonly signal: AbortSignal }) =>
+    new Promise<NameFound>((resolve) => {
+      signal.addEventListener('abort', () => resolve({ ...FOUND, complete: false, empty: 'deadline' }));
+    });
+  await withOpened({ dht: () => ({ ...dhtOf({}), findName }) }, async (opened, clock) => {
+    opened.store.objects.set(ADDRESS, objectOf(ADDRESS, 0));
+    opened.store.setName(nameOf({ label: 'good', value: ADDRESS }));
+    const answer = outcome(opened, 'name:good');
+    await clock.advance(300);
+    const found = await answer;
+    assert.ok('name' in found);
+    assert.deepEqual([found.address, found.source, found.complete], [ADDRESS, 'db', false]);
+    assert.equal(clock.now_ms(), 300);
+  });
+});
 
 test('the DHT finds nothing: 404, 504, 503 BreakerOpen, 503 no_route', async () => {
   for (const [empty, code] of [
