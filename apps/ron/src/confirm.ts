@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline/promises';
 import { usage } from './args.ts';
 import type { Invocation, Options } from './command.ts';
 import { CliError } from './exits.ts';
-import { printable } from './io.ts';
+import { printable } from './printable.ts';
 
 /** `question` states the effect in one sentence. */
 export async function confirm(

@@ -1,4 +1,5 @@
-/** Human-readable quantities, with about three digits. */
+/** Human-readable quantities, with about three digits, and tables. */
+import { oneLine } from './printable.ts';
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'] as const;
 
@@ -20,8 +21,8 @@ export function humanDuration(duration_ms: number): string {
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
-/** `name  value` lines with aligned values. */
+/** `name  value` lines with aligned values. A line break in a value is escaped. */
 export function columns(rows: readonly (readonly [string, string])[]): string {
   const width = Math.max(...rows.map(([name]) => name.length));
-  return rows.map(([name, value]) => `${name.padEnd(width)}  ${value}`).join('\n');
+  return rows.map(([name, value]) => `${name.padEnd(width)}  ${oneLine(value)}`).join('\n');
 }

@@ -20,7 +20,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { join, relative, resolve } from 'node:path';
 import type { Service } from '@ron/proto';
 import { systemCode } from './exits.ts';
 import type { Io } from './io.ts';
@@ -98,6 +98,12 @@ export const inAmnesia = (home: Home): Home => ({ ...home, net: networkHomeAt(jo
 
 export function homeOf(values: { readonly dir?: string | undefined }, io: Pick<Io, 'env'>): Home {
   return homeAt(resolve(values.dir ?? (io.env['RON_DIR'] || DIR_DEFAULT)));
+}
+
+/** The path for a person: relative if it is below the working directory. */
+export function shownPath(path: string): string {
+  const short = relative('.', path);
+  return short.startsWith('..') ? path : short;
 }
 
 /** The content of `node.json`, by which other commands find the services. */

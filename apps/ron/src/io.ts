@@ -2,11 +2,12 @@
  * Output of a command: results on standard output, everything else on standard error.
  *
  * Contract: with `--json`, standard output holds JSON Lines and standard error at most one JSON value, the error. Control
- * characters in text from a server are escaped, so it cannot control the terminal. A closed standard output ends the
- * command with `broken_pipe`, without a stack trace.
+ * characters in text from a server are escaped, so it cannot control the terminal; line breaks too where its text is one
+ * value of several. A closed standard output ends the command with `broken_pipe`, without a stack trace.
  */
 import { once } from 'node:events';
 import { isRonError } from '@ron/kernel/core';
+import { oneLine, printable } from './printable.ts';
 import { codeOf, CliError, EXITS, exitOf, messageOf, systemCode, type Exit } from './exits.ts';
 
 /** Standard streams and environment of a command; tests substitute their own. */
@@ -42,7 +43,8 @@ export class Io {
   error(error: unknown): Exit {
     const exit = exitOf(error);
     if (exit === 'broken_pipe') return exit;
-    const message = messageOf(error);
+    // Errors of `ron` itself may have several lines; those of a service do not.
+    const message = isRonError(error) ? oneLine(messageOf(error)) : messageOf(error);
     const corr_id = corrIdOf(error);
     if (this.json) {
       const details = { code: codeOf(error), message, exit: EXITS[exit].code, corr_id };
@@ -94,12 +96,4 @@ export class Io {
 /** The id of the request in the logs of the service that refused it. */
 function corrIdOf(error: unknown): string | undefined {
   return isRonError(error) && 'corr_id' in error && typeof error.corr_id === 'string' ? error.corr_id : undefined;
-}
-
-/** Escapes control characters, except line breaks and tabs. */
-export function printable(text: string): string {
-  // oxlint-disable-next-line no-control-regex -- finding them is the point
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (char) => {
-    return `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
-  });
 }

@@ -6,7 +6,7 @@
  */
 import { sched } from '@ron/kernel/core';
 import type { Io } from './io.ts';
-import { printable } from './io.ts';
+import { printable } from './printable.ts';
 
 const CLEAR_LINE = '\r\u001b[K';
 const WRITE_EVERY_MS = 5000;

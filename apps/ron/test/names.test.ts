@@ -66,7 +66,10 @@ suite('names', () => {
   test('the first set creates the key, which bare labels belong to, and get fetches the object', async () => {
     const both = await Promise.all([run('name', 'set', 'docs/one', 'one'), run('name', 'set', 'docs/two', 'two')]);
     for (const { code, stderr } of both) assert.equal(code, 0, stderr);
-    assert.match(both.map(({ stderr }) => stderr).join(''), /created the key of your names, names\/raw\/ed25519\//);
+    assert.match(
+      both.map(({ stderr }) => stderr).join(''),
+      /created the key of your names, names\/raw\/ed25519\/.*; back up node\/kms: /,
+    );
     const [key, ...others] = await json<{ key: string; kid: string }>('name', 'keys');
     assert.deepEqual(others, [], 'two first commands at once create one key');
     assert.deepEqual(await json('name', 'trust'), [{ prefix: '', key: key!.key }]);
@@ -197,7 +200,10 @@ suite('names', () => {
   test('a capability for names below a prefix publishes there, and changes nothing else', async () => {
     const caveats = ['scopes in index:name', 'name ^= team/'];
     const [key] = (await json<{ key: string }>('name', 'keys')) as [{ key: string }];
-    const index = (await ok('cap', 'attenuate', '--audience', 'index', ...caveats)).trim();
+    const index = (await ok('cap', 'attenuate', ...caveats)).trim();
+    const both = await run('cap', 'attenuate', 'scopes in index:name,storage:get');
+    assert.equal(both.code, 64);
+    assert.match(both.stderr, /--audience is required: the file has /);
     const root = JSON.parse(await readFile(`${dir}/root.cap`, 'utf8')) as object;
     await writeFile('team.cap', JSON.stringify({ ...root, index }), { mode: 0o600 });
     const limited = ['--capability-file', 'team.cap', '--key', key.key];

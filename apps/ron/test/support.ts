@@ -160,7 +160,7 @@ export async function command(args: readonly string[], env: RunInit['env'] = {})
   const code = await runCli(args, io);
   const [out, text] = [stdout.bytes, stderr.bytes.toString()];
   leaks.shown('standard error', text);
-  if (args[0] !== 'cap') leaks.shown('standard output', out.toString('latin1'));
+  if (!isSecretRequested(args)) leaks.shown('standard output', out.toString('latin1'));
   return { code, signal: null, stdout: out, text: out.toString(), stderr: text };
 }
 
@@ -204,6 +204,10 @@ export async function up(t: After, dir: string, args: readonly string[] = [], in
   await noteProcesses(ready.pids);
   return { ...ready, process, dir };
 }
+
+/** Capabilities, and an invitation to standard output, are printed on request. */
+const isSecretRequested = ([verb, ...rest]: readonly string[]): boolean =>
+  verb === 'cap' || (verb === 'net' && rest[0] === 'invite' && rest[rest.indexOf('-o') + 1] === '-');
 
 /** Clean-up functions of a whole file, run in reverse order. */
 export class CleanUps implements After {

@@ -78,6 +78,10 @@ suite('three nodes', () => {
     assert.equal((await stat(invite)).mode & 0o777, 0o600);
     const { addresses } = JSON.parse(await readFile(invite, 'utf8')) as { addresses: string[] };
     assert.deepEqual(addresses, (await statusOf(a!)).listening);
+    assert.deepEqual(await run(a!, 'net', 'invite', '-o', '-'), JSON.parse(await readFile(invite, 'utf8')));
+    const nowhere = await command(['net', 'invite', '-o', join(work, 'none', 'x'), '--dir', a!.dir]);
+    assert.equal(nowhere.code, 73);
+    assert.match(nowhere.stderr, /^ron: cannot write .*none\/x: its directory does not exist$/m);
     for (const node of [a!, b!, c!]) assert.equal((await stat(join(node.dir, 'net', 'key'))).mode & 0o777, 0o600);
   });
 

@@ -80,6 +80,7 @@ suite('announce', () => {
     ['a negative size', { entries: [{ address, size: -1, media_type }] }],
     ['a fractional size', { entries: [{ address, size: 1.5, media_type }] }],
     ['no media type', { entries: [{ address, size, media_type: '' }] }],
+    ['a line break in a media type', { entries: [{ address, size, media_type: 'text/plain\nprovider  x' }] }],
     ['announced and withdrawn', { entries: [{ address, size, media_type }], withdraw: [address] }],
     ['an empty range', { entries: [], range: { after: address, through: address } }],
     ['no entries', {}],

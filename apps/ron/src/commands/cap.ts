@@ -18,7 +18,7 @@ const options = {
   audience: {
     type: 'string',
     value: 'SERVICE',
-    doc: 'The service of the capability. Default: the only one in the file, or storage.',
+    doc: 'The service of the capability. Default: the only one in the file, that of the scopes, or storage.',
   },
   scopes: { type: 'string', value: 'A,B', doc: 'issue: the scopes, for example storage:get,storage:put.' },
   ttl: {
@@ -192,16 +192,29 @@ function targetOf({ values }: CapInvocation, rest: readonly string[]): Target | 
 
 async function narrow({ values, io }: CapInvocation, caveats: readonly string[]): Promise<void> {
   const { attenuate } = await import('@ron/auth');
-  const found = await tokens(values, io);
-  if (values.audience === undefined && found.size > 1 && !found.has('storage')) {
-    throw usage({ name: 'cap' }, `--audience is required: the file has ${[...found.keys()].join(', ')}`);
-  }
-  const token = found.get(values.audience ?? 'storage') ?? [...found.values()][0]!;
-  const narrowed = attenuate(token, caveats);
+  const narrowed = attenuate(tokenFor(await tokens(values, io), values.audience, caveats), caveats);
   if (values.output === undefined) return io.result(narrowed, { token: narrowed });
   await writeSecret(values.output, `${narrowed}\n`);
   return io.result('', { file: values.output });
 }
+
+/** The token of the given audience, or of the service of the scopes in the caveats, or the only one, or that of storage. */
+function tokenFor(
+  found: ReadonlyMap<string, string>,
+  audience: string | undefined,
+  caveats: readonly string[],
+): string {
+  const [only, ...others] = found.values();
+  if (others.length === 0) return only!;
+  const named = new Set(caveats.flatMap((text) => SCOPES_CAVEAT.exec(text)?.[1]?.split(',') ?? []).map(serviceIn));
+  const wanted = audience ?? (named.size === 0 ? 'storage' : named.size === 1 ? [...named][0]! : '');
+  const token = found.get(wanted);
+  if (token !== undefined) return token;
+  throw usage({ name: 'cap' }, `--audience is required: the file has ${[...found.keys()].join(', ')}`);
+}
+
+const SCOPES_CAVEAT = /^scopes in (.+)$/;
+const serviceIn = (scope: string): string => scope.trim().split(':')[0]!;
 
 /** Tokens by audience; a bare token has the empty key. */
 async function tokens(values: CapInvocation['values'], io: CapInvocation['io']): Promise<Map<string, string>> {

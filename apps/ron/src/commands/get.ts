@@ -8,6 +8,7 @@ import { humanSize } from '../format.ts';
 import { servicesOf } from '../names/node-services.ts';
 import { ObjectReader } from '../net/object-reader.ts';
 import { PartFile } from '../part-file.ts';
+import { oneLine } from '../printable.ts';
 import { ProgressLine } from '../progress-line.ts';
 import { addressArg, withStorage } from '../storage.ts';
 
@@ -80,7 +81,7 @@ async function withReader<T>(invocation: GetInvocation, work: (reader: ObjectRea
       providers: async (address, within) =>
         isOwn ? (await index((client) => client.providers(address, { signal: within }))).providers : [],
       onFailure: (url, why) => {
-        if (values.verbose === true) io.note(`${url} could not deliver the object: ${why}`);
+        if (values.verbose === true) io.note(oneLine(`${url} could not deliver the object: ${why}`));
       },
     });
     const result = await work(reader);

@@ -6,7 +6,12 @@ import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { withClient } from '../service-client.ts';
 
 const options = {
-  output: { type: 'string', short: 'o', value: 'FILE', doc: 'The file of the invitation. Default: ron.invite.' },
+  output: {
+    type: 'string',
+    short: 'o',
+    value: 'FILE',
+    doc: 'The file of the invitation; - is standard output. Default: ron.invite.',
+  },
   ...CONNECTION_OPTIONS,
 } as const;
 

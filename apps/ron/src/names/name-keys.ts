@@ -114,7 +114,7 @@ async function createKey(services: NodeServices, io: Pick<Io, 'note'>): Promise<
     const init = { tenant: TENANT, purpose: PURPOSE, alg: ALG, policy: { rotate: false } };
     return await kms.createKey({ ...init, ...(isFirst && { op_id: FIRST_OP_ID }) });
   });
-  io.note(`created the key of your names, ${made.kid}; back up .ron/kms: a lost key cannot be recovered`);
+  io.note(`created the key of your names, ${made.kid}; back up ${services.kms_dir}: a lost key cannot be recovered`);
   return nameKeyOf(made);
 }
 

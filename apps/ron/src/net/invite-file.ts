@@ -7,7 +7,7 @@
  * refused, and the error never quotes it. Bound: `ADDRESSES_MAX` addresses, 64 KiB.
  */
 import { readSecretFile, writeSecret } from '@ron/log/secret-file';
-import { CliError, messageOf } from '../exits.ts';
+import { CliError, messageOf, systemCode } from '../exits.ts';
 
 export interface Invite {
   /** Multiaddrs with peer ids. */
@@ -40,8 +40,17 @@ export async function readInvite(path: string): Promise<Invite> {
   return invite;
 }
 
-export async function writeInvite(path: string, { addresses, network_key }: Invite): Promise<void> {
-  await writeSecret(path, `${JSON.stringify({ ron_invite: VERSION, addresses, network_key })}\n`);
+export const inviteText = ({ addresses, network_key }: Invite): string =>
+  JSON.stringify({ ron_invite: VERSION, addresses, network_key });
+
+export async function writeInvite(path: string, invite: Invite): Promise<void> {
+  try {
+    await writeSecret(path, `${inviteText(invite)}\n`);
+  } catch (error) {
+    const code = systemCode(error);
+    const why = code === 'ENOENT' ? 'its directory does not exist' : (code ?? messageOf(error));
+    throw new CliError('no_output', `cannot write ${path}: ${why}`);
+  }
 }
 
 export function parseInvite(text: string): Invite | undefined {

@@ -6,12 +6,13 @@ import type { CONNECTION_OPTIONS, Invocation } from '../command.ts';
 import { CliError } from '../exits.ts';
 import { homeOf, inAmnesia, isAlive, readState, type NodeState } from '../home.ts';
 import { withClient } from '../service-client.ts';
-import { ADDRESSES_MAX, hostOf, isPeerAddress, writeInvite } from './invite-file.ts';
-import { ensureNetworkKey, isLoopback } from './network.ts';
+import { ADDRESSES_MAX, hostOf, inviteText, isPeerAddress, writeInvite } from './invite-file.ts';
+import { ensureNetworkKey, isLoopback, networkKey } from './network.ts';
 
 /** The restart of index, and the load of the DHT code. */
 const JOINED_MS = 20_000;
 const POLL_MS = 100;
+const STANDARD_OUTPUT = '-';
 
 type InviteInvocation = Invocation<typeof CONNECTION_OPTIONS>;
 
@@ -28,15 +29,21 @@ export async function invite(invocation: InviteInvocation, output: string): Prom
         'start it with `ron up --amnesia --network`',
     );
   }
-  const network_key = await ensureNetworkKey(home);
+  const network_key = found.mode === 'join' ? await networkKey(home) : await ensureNetworkKey(home);
+  if (network_key === undefined)
+    throw new CliError('no_input', `${home.net.key} does not exist: run this command in the directory of the node`);
   const status = found.mode === 'join' ? found : await joined(invocation, state);
   const addresses = status.listening.filter(isPeerAddress).slice(0, ADDRESSES_MAX);
   if (addresses.length === 0)
     throw new CliError('unavailable', `the DHT of this node does not listen yet: ${status.problem ?? 'try again'}`);
   signal.throwIfAborted();
-  await writeInvite(output, { addresses, network_key });
+  if (output === STANDARD_OUTPUT) {
+    const text = inviteText({ addresses, network_key });
+    io.result(text, JSON.parse(text));
+  } else await writeInvite(output, { addresses, network_key });
   if (addresses.every((address) => isLoopback(hostOf(address))))
     io.note('only nodes on this machine can use it; for others, start this node with --host IP');
+  if (output === STANDARD_OUTPUT) return;
   io.result(`${output}: give it to the other node, which joins with \`ron up --join ${output}\``, {
     file: output,
     addresses,

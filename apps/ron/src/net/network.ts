@@ -2,7 +2,7 @@
  * The network that a node has joined: its key and bootstrap peers in the directory of the node.
  *
  * Contract: a node with a network key joins at each start. A node belongs to one network: an invitation to another one is
- * refused until the operator deletes the directory `net`. The key is created once and never printed.
+ * refused until the operator deletes the directory `net`. The key is created once, and printed by `ron net invite -o -` only.
  * Bound: `ADDRESSES_MAX` bootstrap peers, the newest first.
  */
 import { existsSync, readFileSync } from 'node:fs';
@@ -54,6 +54,9 @@ function parseNetwork(text: string): Network | undefined {
 
 /** Whether the node has joined a network. */
 export const hasNetwork = ({ net }: Home): boolean => existsSync(net.key);
+
+/** The network key in hex; undefined if the node has joined no network. */
+export const networkKey = ({ net }: Home): Promise<string | undefined> => readKey(net.key);
 
 /** Returns the network key in hex; creates it if there is none. */
 export async function ensureNetworkKey({ net }: Home): Promise<string> {

@@ -2,14 +2,13 @@
  * `ron up` from its flags to its exit code.
  */
 import { existsSync } from 'node:fs';
-import { relative } from 'node:path';
 import { Deadline, sched, sleep } from '@ron/kernel';
 import { BASE_PORT_DEFAULT, takeEnvironment, type Service } from '@ron/proto';
 import type { Values } from '../command.ts';
 import { withCompileCache } from '../compile-cache.ts';
 import { CliError, exitOf, messageOf, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
-import { homeOf, inAmnesia, socketUrl, type Home, type NodeState } from '../home.ts';
+import { homeOf, inAmnesia, shownPath, socketUrl, type Home, type NodeState } from '../home.ts';
 import { requestedNetwork, type NETWORK_OPTIONS } from '../net/up-options.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
@@ -152,9 +151,7 @@ async function onAllReady(io: Io, locked: LockedHome, node: Node, facts: Facts):
   const { home } = locked;
   const services = node.urls;
   const [first] = Object.values(services);
-  const path = relative('.', home.capability);
-  const capability = path.startsWith('..') ? home.capability : path;
-  io.result(`ready  ${first}\n       capability in ${capability}, stop with Ctrl-C`, {
+  io.result(`ready  ${first}\n       capability in ${shownPath(home.capability)}, stop with Ctrl-C`, {
     ready: true,
     services,
     capability_file: home.capability,

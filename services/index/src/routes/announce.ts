@@ -36,7 +36,8 @@ const EntrySchema = Type.Object(
   {
     address: AddressSchema,
     size: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
-    media_type: Type.String({ minLength: 1, maxLength: 255 }),
+    // As in an HTTP header: commands print it.
+    media_type: Type.String({ minLength: 1, maxLength: 255, pattern: '^[\\t\\x20-\\x7e]+$' }),
   } satisfies Record<keyof AnnounceEntry, JsonSchema>,
   strict,
 );

@@ -70,7 +70,7 @@ export function proofSource(object: StoredObject, offset: number, length: number
 }
 
 const MEDIA_TYPE =
-  /^[\w!#$&^.+-]{1,64}\/[\w!#$&^.+-]{1,64}(?:\s*;\s*[\w!#$&^.+-]{1,64}=(?:[\w!#$&^.+-]{1,64}|"[\x20\x21\x23-\x5b\x5d-\x7e]{0,64}"))*$/;
+  /^[\w!#$&^.+-]{1,64}\/[\w!#$&^.+-]{1,64}(?:[ \t]*;[ \t]*[\w!#$&^.+-]{1,64}=(?:[\w!#$&^.+-]{1,64}|"[\x20\x21\x23-\x5b\x5d-\x7e]{0,64}"))*$/;
 
 /** The media type to store. Throws 415 if it is not valid, because reads send it back in a header. */
 export function mediaTypeFrom(header: string | undefined): string | undefined {

@@ -34,6 +34,11 @@ test('metadata: the values of a client are parsed', () => {
   );
 });
 
+test('metadata: a media type with a line break is refused, because no header can hold it', () => {
+  assert.equal(metadataFrom(`filetype ${base64('text/plain; a=b')}`).media_type, 'text/plain; a=b');
+  assert.throws(() => metadataFrom(`filetype ${base64('text/plain;\n a=b')}`), /not a media type/);
+});
+
 test('metadata: any text is parsed or refused', () => {
   const near = fc.array(fc.constantFrom('a', 'YQ==', 'filetype', 'address', ' ', ',', '=', '\u00e9', '', 'text/plain'));
   fc.assert(
