@@ -33,6 +33,8 @@ export interface NamedAddress {
   readonly complete: boolean;
   /** The shortest time for which a record of the way may be cached. */
   readonly ttl_ms: number;
+  /** When the first record of the way expires, in Unix milliseconds. */
+  readonly not_after_ms: number;
 }
 
 type NameTarget = Extract<Target, { kind: 'name' }>;
@@ -59,6 +61,7 @@ export async function resolveName(
   if (first === undefined) throw missing('untrusted_name');
   let key = first;
   let ttl_ms = Infinity;
+  let not_after_ms = Infinity;
   let complete = true;
   for (let moves = 0; moves <= NAME_MOVES_MAX; moves += 1) {
     const current = await currentName(init, lookup, { label, key }, within);
@@ -68,6 +71,7 @@ export async function resolveName(
     const left_ms = record.not_after * 1000 - sched.wall_ms();
     if (left_ms <= 0) throw missing('expired', complete);
     ttl_ms = Math.min(ttl_ms, record.ttl_s * 1000, left_ms);
+    not_after_ms = Math.min(not_after_ms, record.not_after * 1000);
     if (record.moved_to !== undefined) {
       key = record.moved_to;
       continue;
@@ -75,7 +79,7 @@ export async function resolveName(
     if (record.value === undefined) throw missing('removed', complete);
     const { seq, not_after } = record;
     const dto = { key, label, seq, not_after, conflict: name.rival !== undefined };
-    return { address: record.value, name: dto, source, complete, ttl_ms };
+    return { address: record.value, name: dto, source, complete, ttl_ms, not_after_ms };
   }
   throw missing('moved_too_often');
 }
@@ -104,7 +108,7 @@ async function currentName(
       : await deadline.run((signal) => names.adopt(key, label, found.values, signal));
   if (adopted !== undefined) return { name: adopted, source: 'dht', complete };
   if (stored !== undefined) return { name: stored, source: 'db', complete };
-  throw nothingFound(found.empty ?? 'none_has_it', complete, 'unknown_name');
+  throw nothingFound(found.empty ?? 'none_has_it', complete, 'unknown_name', local.failure);
 }
 
 function isOwnUsual(stored: StoredName | undefined, { mode }: Lookup): boolean {

@@ -59,6 +59,33 @@ test('standalone: an announced object is found, any other is absent', () =>
     );
   }));
 
+test('join: a database that fails is its own refusal, not that of peers which have nothing', () =>
+  withOpened({ dht: () => dhtOf({ empty: 'none_has_it' }) }, async (opened) => {
+    opened.store.objects.set(ADDRESS, objectOf(ADDRESS, 0));
+    opened.store.setName(nameOf({ label: 'good', value: ADDRESS }));
+    opened.store.gate = () => Promise.reject(new RonError('timeout', 'the index database does not answer'));
+    for (const key of [ADDRESS, `name:good@${KEY}`]) {
+      assert.deepEqual(await outcome(opened, key), { code: 'timeout', reason: undefined });
+    }
+  }));
+
+test('a pinned answer of a moved name ends when the first record of the way expires', () =>
+  withOpened({}, async (opened, clock) => {
+    const now_s = Math.floor(clock.wall_ms() / 1000);
+    const key = `name:m@${KEY}`;
+    opened.store.objects.set(ADDRESS, objectOf(ADDRESS, 0));
+    opened.store.setName(nameOf({ label: 'm', moved_to: OTHER_KEY, not_after: now_s + 5 }));
+    opened.store.setName(nameOf({ label: 'm', key: OTHER_KEY, value: ADDRESS, not_after: now_s + 100_000 }));
+    const { cache } = opened.resolving;
+    cache.pin(key);
+    await outcome(opened, key);
+    await clock.advance(1000);
+    assert.equal(cache.get(key)?.resolution?.address, ADDRESS);
+    opened.store.gate = () => Promise.reject(new RonError('timeout', 'the index database does not answer'));
+    await clock.advance(60_000);
+    assert.equal(cache.get(key)?.resolution, undefined);
+  }));
+
 test('names: found, removed, expired, unknown, moved, moved too often', () =>
   withOpened({}, async (opened, clock) => {
     const now_s = Math.floor(clock.wall_ms() / 1000);

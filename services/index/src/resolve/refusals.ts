@@ -31,13 +31,17 @@ export function missing(reason: MissingReason, complete = true): RonError {
   return new RonError('not_found', DETAIL[reason], { reason, details: { reason, complete } });
 }
 
-/** The refusal for a lookup that found nothing in the database and nothing in the DHT. */
+/**
+ * The refusal for a lookup that found nothing in the database and nothing in the DHT. A database that failed may have it, so
+ * its error is the refusal.
+ */
 export function nothingFound(
   empty: NonNullable<ProvidersFound['empty']>,
   complete: boolean,
   reason: MissingReason,
+  failure?: RonError,
 ): RonError {
-  if (empty === 'none_has_it') return missing(reason, complete);
+  if (empty === 'none_has_it') return failure ?? missing(reason, complete);
   const { code, detail } = UNANSWERED[empty];
   return new RonError(code, detail, { op: 'resolve' });
 }

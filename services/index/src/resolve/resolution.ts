@@ -28,6 +28,8 @@ export interface Resolution {
   readonly born_ms: number;
   /** How long it may be cached. */
   readonly ttl_ms: number;
+  /** Until when it may be served if it cannot be refreshed, in Unix milliseconds: a record of the name expires then. */
+  readonly not_after_ms: number;
   readonly receipt: ReceiptDto;
 }
 

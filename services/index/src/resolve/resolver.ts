@@ -8,7 +8,7 @@
  * Bound: the providers of the DHT (32) and this node. Cancellation: the deadline of the lookup [index I-4] [index I-5]. Calls
  * of the database have deadlines of their own and are not aborted.
  */
-import { sched, type BreakerState, type Deadline } from '@ron/kernel';
+import { sched, type BreakerState, type Deadline, type RonError } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import type { Dht, ProvidersFound } from '../dht/dht.ts';
 import type { ProviderClaim } from '../dht/peers.ts';
@@ -44,6 +44,8 @@ interface Found {
   /** Undefined if the DHT was not asked. */
   readonly network: ProvidersFound | undefined;
   readonly complete: boolean;
+  /** Of the database, if it was passed over. */
+  readonly failure: RonError | undefined;
 }
 
 export class Resolver {
@@ -90,18 +92,18 @@ export class Resolver {
     lookup.stamp.add(address);
     const { store } = this.#init;
     const local = await localRead(lookup, deadline, dht !== undefined, () => store.object(address));
-    const { value: object, complete } = local;
+    const { value: object, complete, failure } = local;
     const own = this.#own(address, object);
     if (own !== undefined && own.proof !== 'failed') lookup.onFound(own as Ranked);
     const candidates = own === undefined ? [] : [own];
     const suffices = lookup.mode === 'usual' && own !== undefined && own.proof !== 'failed';
-    if (dht === undefined || suffices) return { candidates, object, network: undefined, complete };
+    if (dht === undefined || suffices) return { candidates, object, network: undefined, complete, failure };
     const found = await this.#network(lookup, address, dht, network);
     for (const claim of found.providers) {
       const candidate = this.#candidate(address, claim, 0);
       if (candidate !== undefined && candidate.id !== own?.id) candidates.push(candidate);
     }
-    return { candidates, object, network: found, complete: complete && found.complete };
+    return { candidates, object, network: found, complete: complete && found.complete, failure };
   }
 
   #network(
@@ -162,6 +164,7 @@ export class Resolver {
       isFull: lookup.mode === 'full',
       born_ms: sched.wall_ms(),
       ttl_ms: Math.min(ttl_ms(), named?.ttl_ms ?? Infinity),
+      not_after_ms: named?.not_after_ms ?? Infinity,
       receipt: receiptOf(lookup, { source, candidates: found.candidates, ranked, breakers: breakers.notClosed() }),
     };
   }
@@ -174,7 +177,7 @@ function worse(one: BreakerState, other: BreakerState): BreakerState {
 }
 
 /** All providers failed their proof, or none announced a URL. */
-function refusalOf({ network, complete }: Found): Error {
+function refusalOf({ network, complete, failure }: Found): Error {
   if (network === undefined) return missing('none_has_it', complete);
-  return nothingFound(network.empty ?? 'none_has_it', complete, 'none_has_it');
+  return nothingFound(network.empty ?? 'none_has_it', complete, 'none_has_it', failure);
 }

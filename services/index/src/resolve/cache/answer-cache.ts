@@ -249,6 +249,5 @@ function replaced(held: Pinned, answer: CachedAnswer): Pinned {
   if (resolution === undefined) return { answer, refresh_ms, not_after_ms: sched.wall_ms() + ttl_ms };
   const isBetter = held.answer?.resolution?.complete === true && held.answer.stamp.isCurrent;
   if (!resolution.complete && isBetter) return { ...held, refresh_ms };
-  const not_after_ms = resolution.name === undefined ? Infinity : resolution.name.not_after * 1000;
-  return { answer, refresh_ms, not_after_ms };
+  return { answer, refresh_ms, not_after_ms: resolution.not_after_ms };
 }
