@@ -4,8 +4,8 @@ import { sleep } from '@ron/kernel';
 import { peerIdOf, urlOf } from './testing/network.ts';
 import { addressOf, BUDGET_MS, newTrace, World } from './testing/world.ts';
 import type { LookupInit } from './dht.ts';
-import { providerKey } from './keys.ts';
-import type { PeerAnswer } from './peers.ts';
+import { compareDistance, positionOfKey, positionOfPeer, providerKey } from './keys.ts';
+import type { PeerAnswer, PeerRef } from './peers.ts';
 
 const ADDRESS = addressOf('an object');
 const KEY = providerKey(ADDRESS);
@@ -91,8 +91,8 @@ test('no peer is queried twice, even if many fail', async () => {
   const world = new World({ nodes: 120 });
   const behaviors = ['silent', 'garbage', 'normal', 'floods', 'normal', 'claims_all'] as const;
   for (const [at, node] of world.nodes.entries()) node.behavior = behaviors[at % behaviors.length]!;
-  await find(world);
-  const queried = world.network.sent.map(({ to }) => to);
+  const { trace } = await find(world);
+  const queried = trace.peers.map(({ peer }) => peer);
   assert.equal(new Set(queried).size, queried.length);
   assert.ok(queried.length <= 64, `${queried.length} requests`);
 });
@@ -237,6 +237,36 @@ test('a peer that sends 10 000 closer peers costs a bounded number of requests',
   const { providers } = await find(world);
   assert.equal(providers.length, 1);
   assert.ok(world.network.sent.length <= 64);
+});
+
+/** Peers that do not answer, closer to the key than almost all others, and in no routing table. */
+function inventPeers(world: World, count: number): PeerRef[] {
+  const target = positionOfKey(KEY);
+  const ids = Array.from({ length: 2000 }, (_, at) => `invented ${at}`).map((name) => ({ name, id: peerIdOf(name) }));
+  ids.sort((a, b) => compareDistance(target, positionOfPeer(a.id)!, positionOfPeer(b.id)!));
+  return ids.slice(0, count).map(({ name, id }) => {
+    world.network.add(name).behavior = 'silent';
+    return { id, addrs: [] };
+  });
+}
+
+test('a peer that invents closer peers neither hides a provider nor has many of them called', async () => {
+  const world = new World({ nodes: 12 });
+  const holder = world.nodes.at(-1)!;
+  const known = await firstPeers(world, 12);
+  const invented = inventPeers(world, 20);
+  const getProviders = world.node.getProviders.bind(world.node);
+  world.node.getProviders = async (peer, key, signal) => {
+    const answer = await getProviders(peer, key, signal);
+    return peer.id === known[0] ? { ...answer, closer: invented } : { ...answer, closer: [] };
+  };
+  for (const id of known.slice(-2)) world.network.nodes.get(id)!.store(KEY, { id: holder.self, url: URL });
+  const { providers, complete, took_ms } = await find(world);
+  assert.deepEqual(providers, [{ id: holder.self, url: URL, reporters: 2 }]);
+  assert.equal(complete, true);
+  assert.ok(took_ms < 500, `took ${took_ms} ms`);
+  const calls = world.network.sent.filter(({ to }) => invented.some(({ id }) => id === to));
+  assert.ok(calls.length <= 4, `${calls.length} invented peers were called`);
 });
 
 test('without a known peer there is no route', async () => {

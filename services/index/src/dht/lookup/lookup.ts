@@ -3,10 +3,11 @@
  *
  * Contract: at most `alpha` requests are under way. When `hedge_ms` have passed without progress (a result or a closer
  * peer) and a request is that old, `beta` further peers are queried, and the oldest requests no longer count towards
- * `alpha`. A request that stalls is replaced by the next peer, and its answer is still used. No peer is queried twice. The
- * lookup ends once `isSatisfied`, once the closest peers have answered or failed, or when the signal aborts; without a
- * result it waits for stalled peers, unless as many as store a record have answered. At the end it cancels all requests,
- * and ignores answers that arrive later. It rejects only if a callback throws.
+ * `alpha`. With `alpha` above 1, one request goes to a peer of the own routing table while one is left. A request that stalls
+ * is replaced by the next peer, and its answer is still used. No peer is queried twice. The lookup ends once `isSatisfied`,
+ * once the closest peers have answered or failed, or when the signal aborts; without a result it waits for stalled peers,
+ * unless as many as store a record have answered. At the end it cancels all requests, and ignores answers that arrive later.
+ * It rejects only if a callback throws.
  * Bound: `REQUESTS_MAX` requests, `SHORTLIST_MAX` candidates, `CLOSER_MAX` peers read from an answer, one timer.
  * Overflow: without hedge budget the lookup goes on with the requests that it has.
  * Cancellation: by the signal; requests receive a signal that aborts when the lookup ends.
@@ -120,7 +121,7 @@ export class Lookup<A> {
     this.#init = init;
     this.#list = new Shortlist(init.target, init.self);
     this.#parked = sched.park<LookupEnd>('dht lookup');
-    for (const seed of init.seeds) this.#list.add(seed, 1);
+    for (const seed of init.seeds) this.#list.add(seed);
   }
 
   run(signal: AbortSignal): Promise<LookupEnd> {
@@ -136,7 +137,7 @@ export class Lookup<A> {
     this.#isReadingOwn = true;
     readOwn(this.#cancel.signal)
       .then(
-        (answer) => this.#onOwn(() => void this.#contribute(self, answer, 0)),
+        (answer) => this.#onOwn(() => void this.#contribute(self, answer, undefined)),
         () => this.#onOwn(() => undefined),
       )
       .catch((error: unknown) => this.#fail(error));
@@ -176,13 +177,21 @@ export class Lookup<A> {
 
   #next(): Candidate | undefined {
     if (this.#requests >= REQUESTS_MAX) return undefined;
-    for (let next = this.#list.next(); next !== undefined; next = this.#list.next()) {
+    for (let next = this.#choose(); next !== undefined; next = this.#choose()) {
       if (this.#init.isOpenTo(next.peer)) return next;
       next.state = 'failed';
       this.#refused += 1;
       this.#init.events?.onRefused?.(next.peer);
     }
     return undefined;
+  }
+
+  /** One slot is for peers of the own routing table: a peer close to the key could name others without end. */
+  #choose(): Candidate | undefined {
+    if (this.#init.limits.alpha === 1) return this.#list.next();
+    for (const request of this.#running)
+      if (request.isHolding && request.candidate.reporter === undefined) return this.#list.next();
+    return this.#list.nextOwn() ?? this.#list.next();
   }
 
   #count(isCounted: (request: Request) => boolean): number {
@@ -231,16 +240,17 @@ export class Lookup<A> {
     this.#running.delete(request);
     this.#answered += 1;
     this.#init.events?.onEnded?.(candidate.peer, wave, undefined);
-    const isProgress = this.#contribute(candidate.peer.id, answer, candidate.hop);
+    const isProgress = this.#contribute(candidate.peer.id, answer, candidate);
     if (isProgress && wave === 'beta') this.#init.events?.onHedge?.('won');
     this.#pump();
   }
 
   /** Returns whether the answer brought a result or a closer peer. */
-  #contribute(peer: string, answer: A, hop: number): boolean {
+  #contribute(peer: string, answer: A, from: Candidate | undefined): boolean {
     const { isResult, closer } = this.#init.onAnswer(peer, answer);
+    const hop = from?.hop ?? 0;
     let isProgress = isResult;
-    for (const next of closer.slice(0, CLOSER_MAX)) if (this.#list.add(next, hop + 1)) isProgress = true;
+    for (const next of closer.slice(0, CLOSER_MAX)) if (this.#list.add(next, from)) isProgress = true;
     this.#hops = Math.max(this.#hops, hop);
     if (isResult) this.#resultHops = hop;
     if (isProgress) this.#quietSince_ms = sched.now_ms();
