@@ -12,7 +12,7 @@ import { isRonError, sched, TokenBucket } from '@ron/kernel';
 import { notAfterProblem } from '@ron/proto/names';
 import type { IndexStore, StoredName, StoredRecord } from '../store/index-store.ts';
 import { isMove } from '../store/record-order.ts';
-import { contradicts, hex, isSame, mergeRecord, type NameState } from './rules.ts';
+import { isSame, mergeRecord, type NameState } from './rules.ts';
 import { verifyValue } from './signed-record.ts';
 
 const VALUES_MAX = 64;
@@ -86,13 +86,14 @@ export class Adoption {
     const { store } = this.#init;
     // The record may be gone, but its seq is not.
     const highest = known === undefined && found.length > 0 ? await store.highestSeq(key, label) : undefined;
-    const isOlder = known !== undefined && found.some((each) => each.seq < known.seq && contradicts(known, each));
-    const history = isOlder ? await store.history(key, label, HISTORY_MAX) : [];
-    const resolved = new Set(history.map(({ hash }) => hex(hash)));
+    const isOlder = known !== undefined && found.some((each) => each.seq < known.seq);
+    const past = isOlder ? await store.history(key, label, HISTORY_MAX) : [];
+    const isOwn = known?.isOwn ?? false;
     let state: NameState | undefined = known && { record: known, rival: known.rival };
     for (const each of found) {
       if (highest !== undefined && each.seq < highest.seq && !isMove(each)) continue;
-      state = mergeRecord(state, each, ({ hash }) => resolved.has(hex(hash)));
+      if (state !== undefined) past.push(state.record);
+      state = mergeRecord(state, each, { past, isOwn });
     }
     return state;
   }

@@ -46,7 +46,7 @@ export interface NamesInit {
   readonly readQuorum?:
     | ((key: string, label: string, signal: AbortSignal) => Promise<readonly Uint8Array[]>)
     | undefined;
-  /** Called for each new own record, once the log has it: announces it in the DHT. Must not throw. */
+  /** Called for each new own record and each fork, once the log has it: announces it in the DHT. Must not throw. */
   readonly onPublished?: ((record: StoredRecord) => void) | undefined;
   readonly onFork?: ((state: Forked) => void) | undefined;
   readonly warn: (message: string, error?: unknown) => void;
@@ -96,7 +96,7 @@ export class NameService implements Names, AsyncDisposable {
     this.#adoption = new Adoption({
       store,
       isTrusted: (key) => this.isTrusted(key),
-      recordFork: (state, signal) => this.#publisher.submit(recordFork(state, store), NODE, signal),
+      recordFork: (state, signal) => this.#recordFork(state, signal),
       onFork: (state) => init.onFork?.(state),
     });
   }
@@ -204,6 +204,13 @@ export class NameService implements Names, AsyncDisposable {
   async #change(request: ChangeRequest, caller: Caller, signal: AbortSignal): Promise<void> {
     this.#rates.take(caller.subject);
     await this.#publisher.submit(request, caller, signal);
+  }
+
+  /** Both records are offered to the network, so that the publisher of the other one learns of the fork. */
+  async #recordFork(state: Forked, signal: AbortSignal): Promise<void> {
+    const { store, onPublished } = this.#init;
+    await this.#publisher.submit(recordFork(state, store), NODE, signal);
+    onPublished?.(state.record);
   }
 
   /**

@@ -69,9 +69,8 @@ test('not_after must lie ahead, by at most two years', () => {
   assert.equal(judged(alice.record('a', { not_after: NOW_S + NAME_LIFE_S_MAX })).verdict, 'new');
 });
 
-const NEVER_RESOLVED = (): boolean => false;
 const merged = (...records: StoredRecord[]): NameState =>
-  records.reduce<NameState | undefined>((state, each) => mergeRecord(state, each, NEVER_RESOLVED), undefined)!;
+  records.reduce<NameState | undefined>((state, each) => mergeRecord(state, each), undefined)!;
 
 test('two records with one seq are a fork; the smaller hash wins, in either order', () => {
   const [x, y] = [alice.record('a'), alice.record('a')];
@@ -97,14 +96,48 @@ test('a conflict ends with the next clean record, and its records do not begin i
   const [x, y] = [alice.record('a'), alice.record('a')];
   const forked = merged(x, y);
   const clean = alice.record('a', { after: forked.record });
-  const state = mergeRecord(forked, clean, NEVER_RESOLVED);
+  const state = mergeRecord(forked, clean);
   assert.deepEqual(state, { record: clean, rival: undefined });
-  assert.deepEqual(
-    mergeRecord(state, forked.rival!, () => true),
-    state,
-  );
+  assert.deepEqual(mergeRecord(state, forked.rival!, { past: [forked.record, forked.rival!], isOwn: true }), state);
   const onTheRival = alice.record('a', { after: forked.rival });
-  assert.deepEqual(mergeRecord(forked, onTheRival, NEVER_RESOLVED), { record: onTheRival, rival: forked.record });
+  assert.deepEqual(mergeRecord(forked, onTheRival), { record: onTheRival, rival: forked.record });
+});
+
+test('an older record on another branch is a fork, even if the current one is far ahead', () => {
+  const one = alice.record('a');
+  const [a2, b2] = [alice.record('a', { after: one }), alice.record('a', { after: one })];
+  const b3 = alice.record('a', { after: b2 });
+  const b4 = alice.record('a', { after: b3 });
+  const published = { past: [b3, b2, one], isOwn: true };
+  assert.deepEqual(mergeRecord({ record: b4, rival: undefined }, a2, published), { record: b4, rival: a2 });
+  for (const old of published.past) {
+    assert.deepEqual(mergeRecord({ record: b4, rival: undefined }, old, published), { record: b4, rival: undefined });
+  }
+  // The other publisher jumps from a2 to b4, then a missing record arrives.
+  const jumped = mergeRecord({ record: a2, rival: undefined }, b4, { past: [one], isOwn: false });
+  assert.deepEqual(jumped, { record: b4, rival: undefined }, 'a gap in a name of others');
+  for (const [missing, rival] of [
+    [b3, a2],
+    [b2, b2],
+  ] as const) {
+    assert.deepEqual(mergeRecord(jumped, missing, { past: [a2, one], isOwn: false }), { record: b4, rival });
+  }
+});
+
+test('a gap behind a record that was published here is reported until a clean record or the link is known', () => {
+  const own = { past: [], isOwn: true };
+  const one = alice.record('a');
+  const two = alice.record('a', { after: one });
+  const three = alice.record('a', { after: two });
+  const jumped = mergeRecord({ record: one, rival: undefined }, three, own);
+  assert.deepEqual(jumped, { record: three, rival: one });
+  assert.deepEqual(mergeRecord(jumped, two, own), { record: three, rival: undefined }, 'the link');
+  const other = alice.record('a', { after: one });
+  assert.deepEqual(mergeRecord(jumped, other, own), jumped, 'not the link');
+  const four = alice.record('a', { after: three });
+  assert.deepEqual(mergeRecord(jumped, four, own), { record: four, rival: undefined }, 'a clean record');
+  const nine = alice.record('a', { seq: 9, previous: KEY });
+  assert.deepEqual(mergeRecord(jumped, nine, own), { record: nine, rival: one }, 'the own record stays the evidence');
 });
 
 test('the current record does not depend on the order of arrival', () => {

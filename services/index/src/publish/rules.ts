@@ -4,7 +4,9 @@
  *     publish   seq is one more than that of the last record, and `previous` its hash; after `moved_to` there is none
  *     order     a known `moved_to` is final; otherwise the higher seq wins, then the smaller hash
  *     fork      two records with one seq, a `previous` that contradicts a known record, or a record beyond a move;
- *               a gap in seq is not a fork
+ *               a gap in seq is not a fork, except behind a record that was published here: the records between
+ *               are unknown, so that record stays as the rival until the next clean record, or until the one missing
+ *               record links both
  */
 import { notAfterProblem } from '@ron/proto/names';
 import type { StoredRecord } from '../store/index-store.ts';
@@ -58,25 +60,57 @@ export interface NameState {
   readonly rival: StoredRecord | undefined;
 }
 
-/**
- * The state of a name after `found` was added to the known state. `isResolved` tells whether an older record belongs to a
- * fork that a later record has ended; it does not begin a new one.
- */
+export interface MergeInit {
+  /** Records that were current or a rival before. One of them, found again, does not begin a new fork. */
+  readonly past: readonly StoredRecord[];
+  /** Whether the name was published on this node. */
+  readonly isOwn: boolean;
+}
+
+/** The state of a name after `found` was added to the known state. */
 export function mergeRecord(
   known: NameState | undefined,
   found: StoredRecord,
-  isResolved: (record: StoredRecord) => boolean,
+  { past, isOwn }: MergeInit = { past: [], isOwn: false },
 ): NameState {
   if (known === undefined) return { record: found, rival: undefined };
   const { record, rival } = known;
   if (isSame(found.hash, record.hash) || (rival !== undefined && isSame(found.hash, rival.hash))) return known;
   if (supersedes(found, record)) {
     // It wins. A record of the same chain does not contradict it.
-    return { record: found, rival: contradicts(found, record) ? record : undefined };
+    if (contradicts(found, record)) return { record: found, rival: record };
+    const isGap = found.seq > record.seq + 1;
+    return { record: found, rival: isOwn && isGap ? (rival ?? record) : undefined };
   }
-  if (rival !== undefined || !contradicts(record, found)) return known;
-  if (found.seq < record.seq && isResolved(found)) return known;
-  return { record, rival: found };
+  if (rival !== undefined) return isLink(found, rival, record) ? { record, rival: undefined } : known;
+  const contradicted = rivalAmong(record, found, past);
+  return contradicted === undefined ? known : { record, rival: contradicted };
+}
+
+/** Whether `found` is the one record between the two others. */
+function isLink(found: StoredRecord, before: StoredRecord, after: StoredRecord): boolean {
+  return follows(after, found) && follows(found, before);
+}
+
+const follows = (next: StoredRecord, before: StoredRecord): boolean =>
+  next.seq === before.seq + 1 && fieldsOf(next).previous === hex(before.hash);
+
+/** The rival that `found`, which does not win, makes known: itself, or the past record that it proves to be on another branch. */
+function rivalAmong(
+  current: StoredRecord,
+  found: StoredRecord,
+  past: readonly StoredRecord[],
+): StoredRecord | undefined {
+  if (found.seq < current.seq && past.some(({ hash }) => isSame(hash, found.hash))) return undefined;
+  if (contradicts(current, found)) return found;
+  const at = (seq: number): StoredRecord[] => past.filter((each) => each.seq === seq);
+  const [before, beside, after] = [at(found.seq - 1), at(found.seq), at(found.seq + 1)];
+  const isForked =
+    beside.length > 0 ||
+    (before.length > 0 && !before.some((each) => follows(found, each))) ||
+    (after.length > 0 && !after.some((each) => follows(each, found)));
+  if (!isForked) return undefined;
+  return follows(current, found) ? (beside[0] ?? before[0] ?? after[0]) : found;
 }
 
 /** Whether two distinct records cannot both belong to one chain. */

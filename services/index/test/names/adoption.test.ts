@@ -99,6 +99,30 @@ test('a previous that contradicts the known record is a fork; of an untrusted ke
   assert.deepEqual([node.names.log!.size, node.forks], [0, ['a']]);
 });
 
+test('a fork is reported on both publishers, though one branch is three records ahead', async () => {
+  await using a = await openNode(undefined);
+  await using b = await openNode(undefined);
+  const one = alice.record('a');
+  const mine = alice.record('a', { after: one });
+  const theirs = [alice.record('a', { after: one })];
+  for (let seq = 3; seq <= 4; seq += 1) theirs.push(alice.record('a', { after: theirs.at(-1) }));
+  for (const record of [one, mine]) await a.publish(record);
+  for (const record of [one, ...theirs]) await b.publish(record);
+  const last = theirs.at(-1)!;
+  const atA = await adopt(a, 'a', last);
+  assert.deepEqual([atA?.hash, atA?.rival?.hash], [last.hash, mine.hash], 'the own record is not given up in silence');
+  assert.equal(await accepts(b, mine), undefined, 'an older record is not stored for the network');
+  const atB = await b.store.name(alice.key, 'a');
+  assert.deepEqual([atB?.hash, atB?.rival?.hash], [last.hash, mine.hash]);
+  assert.deepEqual([a.forks, b.forks], [['a'], ['a']]);
+  const clean = alice.record('a', { after: last });
+  assert.equal((await a.publish(clean)).name.rival, undefined);
+  for (const node of [a, b]) {
+    assert.equal((await adopt(node, 'a', clean))?.rival, undefined);
+    assert.equal((await adopt(node, 'a', mine, last))?.rival, undefined, 'the old fork does not begin anew');
+  }
+});
+
 test('a stolen key does not take back a name that was moved: the move stays, and the contradiction is reported', async () => {
   for (const isTrusted of [true, false]) {
     await using node = await openNode(undefined);

@@ -55,7 +55,7 @@ class Model {
   readonly names = new Map<string, Known>();
   readonly log: Logged[] = [];
   /** Everything that was current or a rival. */
-  past = new Set<string>();
+  past = new Map<string, StoredRecord>();
 
   publish(record: StoredRecord): 'new' | 'same' | 'conflict' {
     const known = this.names.get(record.label);
@@ -76,15 +76,37 @@ class Model {
     if (known === undefined) return this.#set({ current: record, rival: undefined });
     const { current, rival } = known;
     if (same(current, record) || same(rival, record)) return;
-    const isFork = differ(record, current);
-    if (beats(record, current)) this.#adopted({ current: record, rival: isFork ? current : undefined });
-    else if (isFork && rival === undefined && (record.seq >= current.seq || !this.past.has(hex(record.hash))))
-      this.#adopted({ current, rival: record });
+    if (beats(record, current)) {
+      const isOwn = this.log.some((logged) => logged.kind === 'name' && logged.record.label === record.label);
+      const unverified = isOwn && record.seq > current.seq + 1 ? (rival ?? current) : undefined;
+      this.#adopted({ current: record, rival: differ(record, current) ? current : unverified });
+    } else if (rival === undefined) {
+      const next = this.#rivalBy(record, current);
+      if (next !== undefined) this.#adopted({ current, rival: next });
+    } else if (isNext(current, record) && isNext(record, rival)) this.#adopted({ current, rival: undefined });
+  }
+
+  #rivalBy(record: StoredRecord, current: StoredRecord): StoredRecord | undefined {
+    if (record.seq < current.seq && this.past.has(hex(record.hash))) return undefined;
+    if (differ(record, current)) return record;
+    const near = (seq: number): StoredRecord[] =>
+      [...this.past.values()].filter((each) => each.label === record.label && each.seq === seq);
+    const isBroken = (others: StoredRecord[], links: (each: StoredRecord) => boolean): boolean =>
+      others.length > 0 && !others.some(links);
+    const beside = near(record.seq);
+    const [before, after] = [near(record.seq - 1), near(record.seq + 1)];
+    const isFork =
+      beside.length > 0 ||
+      isBroken(before, (each) => isNext(record, each)) ||
+      isBroken(after, (each) => isNext(each, record));
+    if (!isFork) return undefined;
+    if (!isNext(current, record)) return record;
+    return [beside, before, after].flatMap((each) => each.toSorted((x, y) => (hex(x.hash) < hex(y.hash) ? -1 : 1)))[0];
   }
 
   loseDatabase(): void {
     this.names.clear();
-    this.past = new Set();
+    this.past = new Map();
     for (const logged of this.log) {
       if (logged.kind === 'fork') {
         const known = this.names.get(logged.state.current.label);
@@ -103,13 +125,15 @@ class Model {
   #set(next: Known): void {
     const known = this.names.get(next.current.label);
     if (known !== undefined && !same(known.current, next.current)) {
-      this.past.add(hex(known.current.hash));
-      if (known.rival !== undefined) this.past.add(hex(known.rival.hash));
+      this.past.set(hex(known.current.hash), known.current);
+      if (known.rival !== undefined) this.past.set(hex(known.rival.hash), known.rival);
     }
     this.names.set(next.current.label, next);
   }
 }
 
+const isNext = (next: StoredRecord, before: StoredRecord): boolean =>
+  next.seq === before.seq + 1 && fieldsOf(next).previous === hex(before.hash);
 const isMoved = (record: StoredRecord): boolean => fieldsOf(record).moved_to !== undefined;
 
 function differ(left: StoredRecord, right: StoredRecord): boolean {

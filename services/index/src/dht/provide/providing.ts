@@ -27,7 +27,9 @@ export interface ProvidingInit {
   readonly isProvider: boolean;
 }
 
-type NamedRecord = Pick<StoredRecord, 'key' | 'label' | 'seq' | 'record' | 'signature'>;
+type NamedRecord = Pick<StoredRecord, 'key' | 'label' | 'seq' | 'record' | 'signature'> & {
+  readonly rival?: StoredRecord | undefined;
+};
 
 export class Providing {
   /** Undefined if other nodes cannot read the objects. */
@@ -90,8 +92,11 @@ function nameLoop({ dht, store, warn }: ProvidingInit): ProvideLoop<NamedRecord>
   const publish = async (name: NamedRecord, signal: AbortSignal): Promise<number> => {
     await bucket.take(1, signal);
     using deadline = Deadline.after('name_sweep', NAME_MS, { signal });
-    const value = Buffer.concat([name.signature, name.record]);
-    const { stored } = await dht.publishName(name.key, name.label, value, deadline.signal);
+    const send = ({ signature, record }: Pick<NamedRecord, 'signature' | 'record'>): Promise<{ stored: number }> =>
+      dht.publishName(name.key, name.label, Buffer.concat([signature, record]), deadline.signal);
+    const { stored } = await send(name);
+    // A peer that published the chain of the current record learns of the fork.
+    if (name.rival !== undefined) await send(name.rival);
     return stored > 0 ? 1 : 0;
   };
   return new ProvideLoop<NamedRecord>({
