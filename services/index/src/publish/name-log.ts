@@ -2,7 +2,9 @@
  * The transparency log of this node: the source of truth for own names, trust, pins, admin calls and forks.
  *
  * Contract: an appended change is durable before the call returns. `catchUp` applies to the database every entry that it lacks;
- * a database that is ahead of the log, or that another log filled, is reset and filled again. A damaged or unreadable log does
+ * it also fills a lost or older database. A database that has applied entries which the log lacks shows that the log is older or
+ * foreign (a rollback): `problem` explains it, and the database keeps its state. An absent log beside a database with state begins
+ * anew under another origin, with the own names, trust and pins of the database as its first entries. A damaged or unreadable log does
  * not fail the start: `problem` explains it, appends are refused with `not_ready`, and names resolve from the database. Another
  * process on the directory fails the start (`conflict`).
  * Bound: one bundle of 256 entries in memory. Cancellation: `catchUp` between two bundles; an append runs to its end.
@@ -13,6 +15,8 @@ import type { FileSystem } from '@ron/log';
 import { leafHash, TransparencyLog } from '@ron/tlog/log';
 import { checkpointSigner, type NodeKey } from '../node-key.ts';
 import type { IndexStore, LogChange, LogPosition } from '../store/index-store.ts';
+import { openOrigin } from './log-origin.ts';
+import { isReplacementEnd, isReplacementOf, replacementEntries } from './replacement.ts';
 import { decodeLogEntry, encodeLogEntry, type LogEntry } from './log-entry.ts';
 import { isSame } from './rules.ts';
 
@@ -25,13 +29,11 @@ export interface NameLogInit {
   readonly dir: string;
   readonly fs: FileSystem;
   readonly key: NodeKey;
-  readonly store: Pick<IndexStore, 'apply' | 'applied' | 'resetLog'>;
-  /** Called when the log is found damaged, and when the database is rebuilt. */
+  readonly store: Pick<IndexStore, 'apply' | 'applied' | 'names' | 'pins' | 'resetLog' | 'trust'>;
+  /** Called when the log is found damaged or older than the database, and when it is replaced. */
   readonly warn: (message: string, error?: unknown) => void;
   readonly signal: AbortSignal;
 }
-
-export const originOf = (key: Pick<NodeKey, 'peer_id'>): string => `${key.peer_id}/names`;
 
 export class NameLog implements AsyncDisposable {
   readonly #init: NameLogInit;
@@ -49,8 +51,8 @@ export class NameLog implements AsyncDisposable {
 
   static async open(init: NameLogInit): Promise<NameLog> {
     const { dir, fs, key, signal, warn } = init;
-    const origin = originOf(key);
     try {
+      const origin = await openOrigin(fs, dir, key);
       const onCut = (bytes: number): void => warn(`cut ${bytes} bytes of an interrupted write off the name log`);
       const signers = [checkpointSigner(origin, key)];
       return new NameLog(init, await TransparencyLog.open({ dir, fs, origin, signers, signal, onCut }), undefined);
@@ -96,18 +98,19 @@ export class NameLog implements AsyncDisposable {
     return this.log !== undefined && this.#problem === undefined && this.#init.store.applied.size !== this.log.size;
   }
 
-  /** Applies the entries that the database lacks. Returns whether there were any, or the database was reset. */
+  /** Applies the entries that the database lacks. Returns whether there were any. */
   async catchUp(signal: AbortSignal): Promise<boolean> {
     const { log } = this;
     if (log === undefined) return false;
-    const { store, warn } = this.#init;
+    const { store } = this.#init;
     try {
-      let { size } = store.applied;
       if (!(await this.#isPrefix(log, store.applied))) {
-        warn(`the database does not belong to this name log or is ahead of it: applying all ${log.size} entries again`);
-        await store.resetLog();
-        size = 0;
-      } else if (size === log.size) return false;
+        if (await this.#isReplacement(log, store.applied)) await this.#replace(log, signal);
+        else this.#rolledBack(log, store.applied);
+        return true;
+      }
+      const { size } = store.applied;
+      if (size === log.size) return false;
       await this.#apply(log, size, signal);
       return true;
     } catch (error) {
@@ -146,6 +149,39 @@ export class NameLog implements AsyncDisposable {
     if (size === 0) return true;
     if (size > log.size || leaf === undefined) return false;
     return isSame(leafHash(await log.entry(size - 1)), leaf);
+  }
+
+  /** Whether the log begins anew after the one that the database has applied. */
+  async #isReplacement(log: TransparencyLog, applied: LogPosition): Promise<boolean> {
+    if (log.size === 0) return log.checkpoint === undefined;
+    return isReplacementOf(this.#changeAt(0, await log.entry(0)), applied);
+  }
+
+  /** Interrupted, it is repeated as a whole: the carried entries are idempotent. */
+  async #replace(log: TransparencyLog, signal: AbortSignal): Promise<void> {
+    const { store, warn } = this.#init;
+    warn('the name log is absent: a new one begins with the names, trust and pins of the database');
+    if (!(await this.#isCarried(log, signal))) {
+      for await (const entries of replacementEntries(store)) {
+        signal.throwIfAborted();
+        await this.append(entries);
+      }
+    }
+    await store.resetLog();
+    await this.#apply(log, 0, signal);
+  }
+
+  async #isCarried(log: TransparencyLog, signal: AbortSignal): Promise<boolean> {
+    for await (const { first, entries } of log.entries(0, signal)) {
+      if (entries.some((entry, at) => isReplacementEnd(this.#changeAt(first + at, entry)))) return true;
+    }
+    return false;
+  }
+
+  #rolledBack(log: TransparencyLog, { size }: LogPosition): void {
+    const problem = `the name log (${log.size} entries) lacks entries that the database has applied (${size})`;
+    this.#problem = `${problem}: restore the newest name-log, or move it away and restart`;
+    this.#init.warn(`${problem}: names resolve, but none can be published`);
   }
 
   async #apply(log: TransparencyLog, from: number, signal: AbortSignal): Promise<void> {

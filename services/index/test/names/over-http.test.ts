@@ -8,7 +8,6 @@ import { assertRefusal } from '@ron/testkit/service';
 import { decodeBundle, parseNote, parseVkey, verifyNote } from '@ron/tlog';
 import { checkpointSigner } from '../../src/node-key.ts';
 import { signedDto } from '../../src/publish/name-dto.ts';
-import { originOf } from '../../src/publish/name-log.ts';
 import { hex } from '../../src/publish/rules.ts';
 import { nameSigner, valueOf } from '../../src/publish/testing.ts';
 import type { StoredRecord } from '../../src/store/index-store.ts';
@@ -168,7 +167,7 @@ suite('names over HTTP', () => {
     const { names, node_key } = service.index;
     await names.log!.writeCheckpoint(signal);
     const note = await service.call('GET', '/log/checkpoint');
-    const { vkey } = checkpointSigner(originOf(node_key), node_key);
+    const { vkey } = checkpointSigner(note.body.toString().split('\n')[0]!, node_key);
     assert.equal(verifyNote(parseNote(note.body.toString()), [parseVkey(vkey)]).length, 1);
     const { size } = names.log!.checkpoint!;
     const bundle = await service.call('GET', `/log/tile/entries/000.p/${size}`);

@@ -9,7 +9,6 @@ import { isRonError } from '@ron/kernel';
 import { eventually, tempDir } from '@ron/testkit';
 import { dirSource, verifyLog } from '@ron/tlog';
 import { checkpointSigner } from '../../src/node-key.ts';
-import { originOf } from '../../src/publish/name-log.ts';
 import { nameSigner, valueOf } from '../../src/publish/testing.ts';
 import { ALICE, openNode, signal, type NamesNode } from './support.ts';
 
@@ -81,37 +80,79 @@ test('a lost database is filled from the log, and an outdated one completed: no 
   });
 });
 
-test('a database of another node, and one that is ahead of the log, are filled again', async () => {
+test('an older log, or that of another node, stops changes and undoes nothing; the newest log ends it', async () => {
   await using temp = await tempDir();
   await using other = await tempDir();
+  await using kept = await tempDir();
   const dir = temp.path;
+  const log = join(dir, 'name-log');
+  const setLog = async (from: string): Promise<void> => {
+    await rm(log, { recursive: true });
+    await cp(from, log, { recursive: true });
+  };
   const { two } = await withNode(dir, fill);
-  await withNode(other.path, async (node) => {
-    for (const name of ['x', 'y', 'z']) await node.publish(bob.record(name));
-    await node.names.setTrust({ prefix: 'x', key: bob.key }, ALICE, signal);
-  });
-  await copyDatabase(other.path, dir);
+  await cp(log, join(kept.path, 'old'), { recursive: true });
+  const three = alice.record('a', { after: two });
   await withNode(dir, async (node) => {
-    await requireFilled(node);
-    assert.match(node.warnings.join(), /does not belong to this name log/);
-    assert.equal(node.names.keyFor('x'), alice.key, 'trust comes from the log alone');
-    assert.deepEqual(
-      (await node.store.names('', undefined, 10)).map(({ label }) => label),
-      ['a'],
-    );
+    await node.names.removeTrust('forked', ALICE, signal);
+    await node.publish(three);
+  });
+  await cp(log, join(kept.path, 'new'), { recursive: true });
+  await copyDatabase(dir, kept.path);
+
+  const requireStopped = async (node: NamesNode): Promise<void> => {
+    assert.match(node.names.problem ?? '', /lacks entries that the database has applied .*restore the newest name-log/);
+    const refusal = { code: 'not_ready', message: /restore the newest/ };
+    await assert.rejects(node.publish(alice.record('a', { after: three })), refusal);
+    await assert.rejects(node.names.setTrust({ prefix: 'x', key: bob.key }, ALICE, signal), refusal);
+    await assert.rejects(node.names.setPin('name:b', true, ALICE, signal), refusal);
+    assert.equal(node.names.keyFor('forked'), alice.key, 'the removed trust does not come back');
+    assert.equal((await node.store.name(alice.key, 'a'))?.seq, 3);
+  };
+  await setLog(join(kept.path, 'old'));
+  for (let start = 0; start < 2; start += 1) await withNode(dir, requireStopped);
+  await setLog(join(kept.path, 'new'));
+  await withNode(dir, async (node) => {
+    assert.equal(node.names.problem, undefined);
+    await node.publish(alice.record('a', { after: three }));
   });
 
-  await using earlier = await tempDir();
-  await cp(join(dir, 'name-log'), earlier.path, { recursive: true });
-  const three = alice.record('a', { after: two });
-  await withNode(dir, (node) => node.publish(three));
-  await rm(join(dir, 'name-log'), { recursive: true });
-  await cp(earlier.path, join(dir, 'name-log'), { recursive: true });
+  // A database of another node.
+  await withNode(other.path, (node) => node.publish(bob.record('x')));
+  await copyDatabase(other.path, dir);
+  await withNode(dir, async (node) => assert.match(node.names.problem ?? '', /lacks entries/));
+  await removeDatabase(dir);
+  await withNode(dir, async (node) => assert.equal((await node.store.name(alice.key, 'a'))?.seq, 4));
+});
+
+test('a log that was moved away begins anew under another origin, with names, trust and pins', async () => {
+  await using temp = await tempDir();
+  const dir = temp.path;
+  const log = join(dir, 'name-log');
+  const originIn = (): Promise<string> => readFile(join(log, 'origin'), 'utf8');
+  const { two } = await withNode(dir, fill);
+  const origins = [await originIn()];
+  await rm(log, { recursive: true });
   await withNode(dir, async (node) => {
-    await requireFilled(node, 3);
-    await assert.rejects(node.publish(two), { code: 'conflict' }, 'an old log does not undo a signed record');
-    assert.equal((await node.publish(alice.record('a', { after: three }))).name.seq, 4);
+    await requireFilled(node);
+    assert.equal(node.names.problem, undefined);
+    assert.match(node.warnings.join(), /absent: a new one begins/);
+    const first = Buffer.from(await node.names.log!.entry(0)).toString();
+    assert.match(first, /"kind":"admin","action":"replaces the lost name log of 6 entries, last leaf [0-9a-f]{64}"/);
   });
+  origins.push(await originIn());
+  await withNode(dir, async (node) => assert.deepEqual(node.warnings, [], 'once'));
+  await removeDatabase(dir);
+  await withNode(dir, async (node) => {
+    assert.deepEqual([node.names.keyFor('a'), node.names.keyFor('forked')], [alice.key, bob.key]);
+    assert.deepEqual([...node.names.pins], ['name:a']);
+    assert.equal((await node.publish(alice.record('a', { after: two }))).name.seq, 3);
+  });
+  await removeDatabase(dir);
+  await rm(log, { recursive: true });
+  await withNode(dir, (node) => node.publish(alice.record('b')));
+  origins.push(await originIn());
+  assert.equal(new Set(origins).size, 3, 'the node key never signs two logs under one name');
 });
 
 test('a publish survives a writer thread that dies three times; a caller that timed out repeats it', async () => {
@@ -220,7 +261,8 @@ test('kill -9 loses no acknowledged publish, with and without its database', asy
       const [key = '', label = '', seq] = line.split(' ');
       assert.ok((await store.name(key, label))!.seq >= Number(seq), line);
     }
-    return checkpointSigner(originOf(node_key), node_key);
+    const origin = await readFile(join(dir, 'name-log', 'origin'), 'utf8');
+    return checkpointSigner(origin, node_key);
   });
   await using source = await dirSource(join(dir, 'name-log'));
   const audit = await verifyLog(source, [vkey], { signal });
