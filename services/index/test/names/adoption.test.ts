@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { installSched, sched } from '@ron/kernel';
+import { nameDto } from '../../src/publish/name-dto.ts';
 import { hex } from '../../src/publish/rules.ts';
 import { nameSigner, valueOf } from '../../src/publish/testing.ts';
 import type { StoredName, StoredRecord } from '../../src/store/index-store.ts';
@@ -111,6 +112,8 @@ test('a fork is reported on both publishers, though one branch is three records 
   const last = theirs.at(-1)!;
   const atA = await adopt(a, 'a', last);
   assert.deepEqual([atA?.hash, atA?.rival?.hash], [last.hash, mine.hash], 'the own record is not given up in silence');
+  const dto = nameDto(atA!, await a.store.history(alice.key, 'a', 10));
+  assert.equal(dto.history?.length, 1, 'the rival is not listed a second time');
   assert.equal(await accepts(b, mine), undefined, 'an older record is not stored for the network');
   const atB = await b.store.name(alice.key, 'a');
   assert.deepEqual([atB?.hash, atB?.rival?.hash], [last.hash, mine.hash]);
