@@ -76,18 +76,38 @@ async function withReader<T>(invocation: GetInvocation, work: (reader: ObjectRea
   const isOwn = values.url === undefined && !io.env['RON_URL'];
   const { index } = servicesOf(invocation, 'storage');
   return await withStorage(values, io, signal, async (own) => {
+    let wanted: Address | undefined;
+    let hasFailed = false;
     const reader = new ObjectReader({
       own,
-      providers: async (address, within) =>
-        isOwn ? (await index((client) => client.providers(address, { signal: within }))).providers : [],
+      providers: async (address, within) => {
+        if (!isOwn) return [];
+        wanted = address;
+        return (await index((client) => client.providers(address, { signal: within }))).providers;
+      },
       onFailure: (url, why) => {
+        hasFailed = true;
         if (values.verbose === true) io.note(oneLine(`${url} could not deliver the object: ${why}`));
       },
     });
-    const result = await work(reader);
-    if (values.verbose === true && reader.from.length > 0) io.note(`read from ${reader.from.join(', ')}`);
-    return result;
+    try {
+      const result = await work(reader);
+      if (values.verbose === true && reader.from.length > 0) io.note(`read from ${reader.from.join(', ')}`);
+      return result;
+    } finally {
+      if (hasFailed && wanted !== undefined) await requestProofs(wanted, index, signal);
+    }
   });
+}
+
+/** A provider failed: a fresh lookup makes the node probe all of them again. The read does not depend on it. */
+async function requestProofs(
+  address: Address,
+  index: ReturnType<typeof servicesOf>['index'],
+  signal: AbortSignal,
+): Promise<void> {
+  const target = { kind: 'address', address } as const;
+  await index((client) => client.resolve(target, { fresh: true, signal })).catch(() => undefined);
 }
 
 async function toStandardOutput(

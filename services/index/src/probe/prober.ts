@@ -3,7 +3,7 @@
  *
  * Contract: as `Evidence`. A probe sets the verdict of its provider for its object; `onChange` is called if that changed, so that
  * answers with the old order are dropped. An unreachable provider keeps its verdict until it expires, and its breaker counts
- * the failure. A proven provider is probed again in the second half of the time for which the proof holds.
+ * the failure. A proven provider is probed again by the next request after `RENEW_MS`, so that one which lies later is found.
  * Bound: `channel` (drop oldest), `PROBES_PER_S` probes, `AT_ONCE_MAX` at once, `probe_ms` each. One request for an object
  * and provider is under way at a time.
  * Cancellation: when the task stops, probes under way end with their deadline or the signal of the task.
@@ -87,8 +87,8 @@ export class Prober implements Evidence {
     this.#verdicts.forgetFailures(address);
   }
 
-  request(address: Address, provider: ProviderRef): void {
-    if (!this.#verdicts.isDue(address, provider)) return;
+  request(address: Address, provider: ProviderRef, isFresh = false): void {
+    if (!this.#verdicts.isDue(address, provider, isFresh)) return;
     const { id, url } = provider;
     const request: ProbeRequest = { address, provider: { id, url } };
     const key = keyOf(request);

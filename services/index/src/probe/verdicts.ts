@@ -15,6 +15,9 @@ import type { ProbeFailure } from './prove.ts';
 export const PROVEN_MS = 10 * 60_000;
 export const FAILED_MS = 10 * 60_000;
 export const ABSENT_MS = 60_000;
+/** A provider may lie after its proof, so the next lookup requests another one: soon if a caller wants a fresh answer. */
+export const RENEW_MS = 30_000;
+export const RENEW_FRESH_MS = 1000;
 const ADDRESSES_MAX = 50_000;
 const PROVIDERS_MAX = 32;
 const LATENCIES_MAX = 4096;
@@ -42,10 +45,12 @@ export class Verdicts {
     return this.#fresh(address, provider)?.verdict;
   }
 
-  /** Whether a probe would add something: there is no verdict, or half of the time of a proof has passed. */
-  isDue(address: Address, provider: ProviderRef): boolean {
+  /** Whether a probe would add something: there is no verdict, or the proof is older than `RENEW_MS` or `RENEW_FRESH_MS`. */
+  isDue(address: Address, provider: ProviderRef, isFresh = false): boolean {
     const entry = this.#fresh(address, provider);
-    return entry === undefined || (entry.verdict === 'proven' && entry.until_ms - sched.now_ms() < PROVEN_MS / 2);
+    if (entry === undefined) return true;
+    const age_ms = PROVEN_MS - (entry.until_ms - sched.now_ms());
+    return entry.verdict === 'proven' && age_ms > (isFresh ? RENEW_FRESH_MS : RENEW_MS);
   }
 
   size(address: Address): number | undefined {

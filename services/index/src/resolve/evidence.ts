@@ -16,8 +16,11 @@ export interface Evidence {
   size(address: Address): number | undefined;
   /** Moving average of the time that answers of the provider take. */
   latency_ms(id: string): number | undefined;
-  /** Queues a probe. Never waits; an overfull queue drops the oldest request. */
-  request(address: Address, provider: ProviderRef): void;
+  /**
+   * Queues a probe, if one is due; `isFresh`: even if the last proof is recent. Never waits; an overfull queue drops the
+   * oldest request.
+   */
+  request(address: Address, provider: ProviderRef, isFresh?: boolean): void;
 }
 
 /** For a node without a prober: no provider is ever proven. */

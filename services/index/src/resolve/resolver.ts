@@ -150,7 +150,7 @@ export class Resolver {
   ): Resolution {
     const { evidence, breakers, ttl_ms } = this.#init;
     // The prober knows which proofs are due.
-    for (const { id, url } of ranked) evidence.request(address, { id, url });
+    for (const { id, url } of ranked) evidence.request(address, { id, url }, lookup.mode === 'full');
     const source = named?.source === 'dht' || found.network !== undefined ? 'dht' : 'db';
     return {
       key: lookup.key,

@@ -8,7 +8,7 @@ import { eventually } from '@ron/testkit';
 import { Prober, type ProbeRequest } from '../../src/probe/prober.ts';
 import { storageTarget } from '../../src/resolve/evidence.ts';
 import type { ProbeResult } from '../../src/probe/prove.ts';
-import { ABSENT_MS, FAILED_MS, PROVEN_MS, Verdicts } from '../../src/probe/verdicts.ts';
+import { ABSENT_MS, FAILED_MS, PROVEN_MS, RENEW_FRESH_MS, RENEW_MS, Verdicts } from '../../src/probe/verdicts.ts';
 import { answers, honest, ProviderServer, stalls } from './provider-server.ts';
 
 const addressAt = (at: number): Address => formatAddress(new Uint8Array(32).fill(at));
@@ -167,10 +167,13 @@ test('verdicts expire, so that a node can recover, and are bounded', async () =>
     assert.equal(verdicts.setProven(address, provider, 5, 100), true);
     assert.equal(verdicts.setProven(address, provider, 5, 200), false, 'no change');
     assert.equal(verdicts.latency_ms('p'), 130);
-    clock.advanceSync(PROVEN_MS / 2 + 1);
+    clock.advanceSync(RENEW_FRESH_MS + 1);
+    assert.equal(verdicts.isDue(address, provider), false);
+    assert.equal(verdicts.isDue(address, provider, true), true, 'a fresh lookup renews a recent proof');
+    clock.advanceSync(RENEW_MS - RENEW_FRESH_MS);
     assert.equal(verdicts.verdict(address, provider), 'proven');
-    assert.equal(verdicts.isDue(address, provider), true, 'it is renewed before it expires');
-    clock.advanceSync(PROVEN_MS / 2);
+    assert.equal(verdicts.isDue(address, provider), true, 'it is renewed long before it expires');
+    clock.advanceSync(PROVEN_MS - RENEW_MS);
     assert.equal(verdicts.verdict(address, provider), undefined);
     assert.equal(verdicts.size(address), 5, 'a size does not expire');
     for (let at = 0; at < 100; at++) verdicts.setProven(address, { id: `q${at}`, url: 'u' }, 5, 1);
