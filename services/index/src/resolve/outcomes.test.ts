@@ -52,11 +52,10 @@ test('standalone: an announced object is found, any other is absent', () =>
     opened.evidence.verdicts.set(SELF.id, 'failed');
     opened.resolving.invalidator.invalidate([ADDRESS]);
     const unlisted = await outcome(opened, ADDRESS);
-    assert.deepEqual(
-      'providers' in unlisted && unlisted.providers,
-      [],
-      'a provider that failed its proof is not listed, not even this node',
-    );
+    assert.deepEqual(unlisted, { code: 'not_found', reason: 'none_has_it' }, 'this node failed its proof');
+    opened.store.setName(nameOf({ label: 'good', value: ADDRESS }));
+    const named = await outcome(opened, 'name:good');
+    assert.deepEqual('providers' in named && named.providers, [], 'a name with a known address is an answer');
   }));
 
 test('join: a database that fails is its own refusal, not that of peers which have nothing', () =>

@@ -65,7 +65,9 @@ export class Resolver {
     const address = named?.address ?? (lookup.target as { readonly address: Address }).address;
     const found = await this.#providers(lookup, address, dht, deadline, network);
     const ranked = rank(found.candidates);
-    if (named === undefined && ranked.length === 0 && found.object === undefined) throw refusalOf(found);
+    // An own object is an answer without a provider only while this node has no URL.
+    const isKnown = named !== undefined || (found.object !== undefined && found.candidates.length === 0);
+    if (ranked.length === 0 && !isKnown) throw refusalOf(found);
     return this.#resolution(lookup, address, named, found, ranked);
   }
 
