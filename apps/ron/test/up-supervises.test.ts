@@ -90,6 +90,22 @@ suite('ron up supervises', { concurrency: 2 }, () => {
     assert.ok(!ended.stdout.includes('ready  '));
   });
 
+  test('a service that the others run without may fail its start: the node is ready, and it is restarted', async (t) => {
+    const { node } = await start(t, 'storage,index', '--set', 'index.crash_start=true');
+    await ready(node);
+    node.kill('SIGINT');
+    const { code, stderr } = await node.ended;
+    assert.equal(code, 0, stderr);
+    assert.match(
+      stderr,
+      /^index failed to start: it exited with code 69: fatal: failed to start: crash_start is set\n/,
+    );
+    assert.match(
+      stderr,
+      /\n {5}index is restarted until it succeeds; meanwhile the others run without it \(log: .*index\.log\)\n/,
+    );
+  });
+
   test('--only starts the named services, in the order of the table; --json prints one line', async (t) => {
     const { node } = await start(t, 'storage,kms,edge', '--only', 'edge,storage', '--json');
     const line = await node.until('ready', () => node.stdout.includes('\n') && node.stdout);

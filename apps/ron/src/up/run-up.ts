@@ -71,12 +71,17 @@ export async function runUp(values: Values<UpOptions>, io: Io, table: readonly S
   const hasKeys = haveKeys(home, services);
   const node = new Node({
     services,
-    canWaitFor: (name) => hasKeys && name === keyService(services),
+    canWaitFor: (name) => isOptional(services, name) || (hasKeys && name === keyService(services)),
     home,
     keepLogs: !amnesia,
     environmentOf: (entry) => environmentOf(entry, env, kekOf(entry)),
     onListening: (name, isFirst) => capabilities.onListening(name, isFirst, stop.signal),
-    ...reporter(io, () => writeState(locked, node, facts)),
+    ...reporter(
+      io,
+      home,
+      (name) => isOptional(services, name),
+      () => writeState(locked, node, facts),
+    ),
   });
   stop.onStop = () => void node.stop();
   stop.onAbort = () => node.abort();
@@ -122,12 +127,15 @@ async function prepareKeks(
   return ({ name, holds_secrets }) => (holds_secrets === true ? undefined : serviceKek(kek, name));
 }
 
+const isOptional = (services: readonly Planned[], name: Service): boolean =>
+  services.some(({ entry }) => entry.name === name && entry.is_optional === true);
+
 const keyService = (services: readonly Planned[]): Service | undefined =>
   services.find(({ entry }) => entry.derives_keys === true)?.entry.name;
 
 /** Whether an earlier start was complete, so that the services stored their keys and can check capabilities without kms. */
 function haveKeys(home: Home, services: readonly Planned[]): boolean {
-  const others = services.filter(({ entry }) => entry.derives_keys !== true);
+  const others = services.filter(({ entry }) => entry.derives_keys !== true && entry.is_optional !== true);
   return existsSync(home.capability) && others.every(({ entry }) => existsSync(home.of(entry.name).cache));
 }
 
@@ -203,6 +211,8 @@ async function renewRegularly(io: Io, capabilities: NodeCapabilities, stopping: 
 
 function reporter(
   io: Io,
+  home: Home,
+  canMiss: (name: Service) => boolean,
   updateState: () => Promise<void>,
 ): Pick<ConstructorParameters<typeof Node>[0], 'onReady' | 'onCrash' | 'onDraining' | 'onLate'> {
   return {
@@ -219,7 +229,8 @@ function reporter(
     onLate: (name, error, tail) =>
       io.note(
         `${messageOf(error)}: ${tail.split('\n').at(-1)!.trim()}\n` +
-          `     ${name} is restarted until it succeeds; meanwhile the others check capabilities with stored keys`,
+          `     ${name} is restarted until it succeeds; meanwhile the others ` +
+          `${canMiss(name) ? 'run without it' : 'check capabilities with stored keys'} (log: ${shownPath(home.of(name).log)})`,
       ),
     onDraining: (names) => io.note(`draining ${names.join(', ')}`),
   };

@@ -77,6 +77,8 @@ export interface ServiceEntry {
   readonly holds_secrets?: boolean;
   /** Its defaults may change while the node runs: a reload restarts it then. Default false. */
   readonly restarts_on_reload?: boolean;
+  /** The others run without it: if it fails to start, it is restarted until it succeeds. Default false. */
+  readonly is_optional?: boolean;
   /** Its sealed files, each in a directory that a configuration key names. */
   readonly sealed_files?: readonly SealedFileOf[];
   /** Configuration that follows from `Place`. The operator's values take precedence. */

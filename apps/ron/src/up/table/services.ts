@@ -58,7 +58,14 @@ function common(name: Service, isKeyService: boolean): Defaults {
 
 type Row = Pick<
   ServiceEntry,
-  'calls' | 'derives_keys' | 'restarts_on_reload' | 'holds_secrets' | 'knows_revocations' | 'sealed_files' | 'threads'
+  | 'calls'
+  | 'derives_keys'
+  | 'restarts_on_reload'
+  | 'is_optional'
+  | 'holds_secrets'
+  | 'knows_revocations'
+  | 'sealed_files'
+  | 'threads'
 >;
 
 const BLOCKING_WORKER = new URL('tasks/blocking-worker.ts', import.meta.resolve('@ron/kernel'));
@@ -143,7 +150,13 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service(
     'index',
     import.meta.resolve('@ron/index'),
-    { calls: authCalls('index'), sealed_files: [CACHE], threads: DATABASE_THREAD, restarts_on_reload: true },
+    {
+      calls: authCalls('index'),
+      sealed_files: [CACHE],
+      threads: DATABASE_THREAD,
+      restarts_on_reload: true,
+      is_optional: true,
+    },
     indexDefaults,
   ),
   service(
