@@ -1,5 +1,5 @@
 export { AddressPolicy, type Refusal } from './address/address-policy.ts';
-export type { AddressKind } from './address/classify.ts';
+export { classify, type AddressKind } from './address/classify.ts';
 export { isTlsOrLoopback, rulesFor, type Scheme, type TargetRulesInit } from './address/target.ts';
 export type { Connect, Peer } from './connect/dial.ts';
 export type { Lookup } from './connect/resolve.ts';

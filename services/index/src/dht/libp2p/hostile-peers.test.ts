@@ -1,5 +1,7 @@
 /** Members that break the rules: each request ends with an error within the time of its signal, and the node goes on. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import type { Stream } from '@libp2p/interface';
 import { isRonError, NEVER, type ErrorCode } from '@ron/kernel';
@@ -131,6 +133,24 @@ describe('bounds of an answer', () => {
       [undefined, undefined, undefined],
     );
   });
+});
+
+test('a peer that names 32 dead providers has at most two of them dialed', async () => {
+  let accepted = 0;
+  const server = createServer((socket) => {
+    accepted++;
+    socket.on('error', () => undefined).destroy();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const addrs = [multiaddr('/ip4/127.0.0.1/tcp/80/http').bytes, multiaddr(`/ip4/127.0.0.1/tcp/${port}`).bytes];
+  const providers = peersOf(32).map(({ id }) => ({ id, addrs }));
+  raw.behave = answering(encodeMessage({ type: KAD.GET_PROVIDERS, providers }));
+  const answer = await node.peers.getProviders(raw.ref, key, NEVER);
+  assert.ok(answer.providers.every(({ url }) => url === undefined));
+  assert.equal(accepted, 2);
+  server.close();
 });
 
 describe('a peer that does not answer', () => {

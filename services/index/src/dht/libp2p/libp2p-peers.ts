@@ -30,6 +30,7 @@ import { createDhtNode, DIAL_MS, PROTOCOL, STREAMS_MAX, type DhtNode, type DhtNo
 import { addrsOfSelf, AnsweredPeer, peerIdText } from './peer-refs.ts';
 import { PeerRows } from './peer-rows.ts';
 import { ProviderUrls } from './provider-urls.ts';
+import { dialableFrom, type IsDialable } from './reported-addresses.ts';
 import { KadServer } from './serve/kad-server.ts';
 import { StreamPool } from './wire/stream-pool.ts';
 
@@ -84,7 +85,7 @@ export class Libp2pPeers implements Peers {
   }
 
   async #start(): Promise<void> {
-    boundNetwork(this.node.services.kad);
+    boundNetwork(this.node);
     await this.node.start();
     // libp2p does it a second later; until then an answer would name this node without addresses.
     await this.node.peerStore.patch(this.node.peerId, { multiaddrs: this.node.getMultiaddrs() });
@@ -110,11 +111,11 @@ export class Libp2pPeers implements Peers {
   }
 
   async getProviders(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerAnswer> {
-    return await this.#answer(await this.#request(peer, { type: KAD.GET_PROVIDERS, key }, signal), key, signal);
+    return await this.#answer(peer, await this.#request(peer, { type: KAD.GET_PROVIDERS, key }, signal), key, signal);
   }
 
   async getValue(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerAnswer> {
-    return await this.#answer(await this.#request(peer, { type: KAD.GET_VALUE, key }, signal), key, signal);
+    return await this.#answer(peer, await this.#request(peer, { type: KAD.GET_VALUE, key }, signal), key, signal);
   }
 
   async putValue(peer: PeerRef, key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<void> {
@@ -124,7 +125,7 @@ export class Libp2pPeers implements Peers {
 
   async findNode(peer: PeerRef, key: Uint8Array, signal: AbortSignal): Promise<PeerRef[]> {
     const answer = await this.#request(peer, { type: KAD.FIND_NODE, key }, signal);
-    return this.#refs(answer.closer);
+    return this.#refs(answer.closer, this.#dialableFrom(peer));
   }
 
   /** ADD_PROVIDER has no answer: a PING behind each batch proves that the peer has handled it. */
@@ -200,22 +201,31 @@ export class Libp2pPeers implements Peers {
     this.node.services.kad.routingTable.remove(peerIdFromString(peer)).catch(() => undefined);
   }
 
-  async #answer(message: KadMessage, key: Uint8Array, signal: AbortSignal): Promise<PeerAnswer> {
-    const [providers, value] = [await this.#claims(message.providers, signal), valueOf(message, key)];
-    return { providers, value, closer: this.#refs(message.closer) };
+  async #answer(peer: PeerRef, message: KadMessage, key: Uint8Array, signal: AbortSignal): Promise<PeerAnswer> {
+    const isDialable = this.#dialableFrom(peer);
+    const value = valueOf(message, key);
+    const providers = await this.#claims(message.providers, isDialable, signal);
+    return { providers, value, closer: this.#refs(message.closer, isDialable) };
   }
 
-  async #claims(peers: readonly KadPeer[], signal: AbortSignal): Promise<ProviderClaim[]> {
+  /** The records of this node come from any of its peers. */
+  #dialableFrom({ id }: PeerRef): IsDialable {
+    const reporter = id === this.self ? undefined : peerIdFromString(id);
+    return dialableFrom(() => this.node.getConnections(reporter));
+  }
+
+  async #claims(peers: readonly KadPeer[], isDialable: IsDialable, signal: AbortSignal): Promise<ProviderClaim[]> {
+    const ofAnswer = this.#parts.urls.forAnswer(isDialable);
     const claims = peers.map(async ({ id: bytes, addrs }): Promise<ProviderClaim | undefined> => {
       const id = peerIdText(bytes);
       if (id === undefined || id === this.self) return undefined;
-      return { id, url: await this.#parts.urls.find(id, addrs, signal) };
+      return { id, url: await ofAnswer.find(id, addrs, signal) };
     });
     return (await Promise.all(claims)).filter((claim) => claim !== undefined);
   }
 
-  #refs(peers: readonly KadPeer[]): PeerRef[] {
-    const refs = peers.map((peer) => AnsweredPeer.of(peer)).filter((ref) => ref !== undefined);
+  #refs(peers: readonly KadPeer[], isDialable: IsDialable): PeerRef[] {
+    const refs = peers.map((peer) => AnsweredPeer.of(peer, isDialable)).filter((ref) => ref !== undefined);
     return refs.filter(({ id }) => id !== this.self);
   }
 

@@ -2,6 +2,7 @@
 import type { Libp2p } from '@libp2p/interface';
 import { base58btc } from 'multiformats/bases/base58';
 import type { PeerRef } from '../peers.ts';
+import type { IsDialable } from './reported-addresses.ts';
 import { endpointOf, endpointText } from './wire/addresses.ts';
 import type { KadPeer } from './wire/message.ts';
 
@@ -33,22 +34,24 @@ const hasPrefix = (bytes: Buffer, prefix: Buffer): boolean =>
 export class AnsweredPeer implements PeerRef {
   readonly id: string;
   readonly #addrs: readonly Uint8Array[];
+  readonly #isDialable: IsDialable;
 
-  private constructor(id: string, addrs: readonly Uint8Array[]) {
+  private constructor(id: string, addrs: readonly Uint8Array[], isDialable: IsDialable) {
     this.id = id;
     this.#addrs = addrs;
+    this.#isDialable = isDialable;
   }
 
   /** Undefined if the id is malformed. */
-  static of({ id, addrs }: KadPeer): AnsweredPeer | undefined {
+  static of({ id, addrs }: KadPeer, isDialable: IsDialable): AnsweredPeer | undefined {
     const text = peerIdText(id);
-    return text === undefined ? undefined : new AnsweredPeer(text, addrs);
+    return text === undefined ? undefined : new AnsweredPeer(text, addrs, isDialable);
   }
 
   /** The addresses that can be dialed. */
   get addrs(): readonly string[] {
-    const endpoints = this.#addrs.map(endpointOf).filter((endpoint) => endpoint?.kind === 'p2p');
-    return endpoints.map((endpoint) => endpointText(endpoint!));
+    const endpoints = this.#addrs.map(endpointOf).filter((endpoint) => endpoint !== undefined);
+    return endpoints.filter((each) => each.kind === 'p2p' && this.#isDialable(each)).map(endpointText);
   }
 }
 
