@@ -104,14 +104,14 @@ const QUOTA_KEYS = {
     default: 10_000_000,
     min: 1,
     max: 1_000_000_000,
-    doc: 'Own objects, and as many records of other peers.',
+    doc: 'Own objects, and as many provider records of other peers.',
     reloadable: true,
   }),
   'quotas.providers_per_subject': key.integer({
     default: 1_000_000,
     min: 1,
     max: 1_000_000_000,
-    doc: 'Records of one peer.',
+    doc: 'Provider records of one peer. Of the name records of `quotas.names_seen` it may have the same share: a tenth by default.',
     reloadable: true,
   }),
   'quotas.names_per_key': key.integer({
@@ -125,7 +125,7 @@ const QUOTA_KEYS = {
     default: 1_000_000,
     min: 1,
     max: 100_000_000,
-    doc: 'Names of other keys whose highest seq is remembered. The least recently used one is forgotten.',
+    doc: 'Names of other keys whose highest seq is remembered; the least recently used one is forgotten. And as many name records that peers store at this node.',
     reloadable: true,
   }),
   'quotas.publish_per_min': key.integer({

@@ -326,6 +326,22 @@ for (const kind of ['file', 'memory'] as const) {
         await put(0, 'u');
       }));
 
+    test('[index I-9] name records and known peers have quotas of their own: no kind displaces another', () =>
+      withStore(async (store) => {
+        const put = (key: string, subject: string): Promise<void> =>
+          store.dhtPut(key, Uint8Array.of(1), { ...LATER, subject });
+        // A tenth of `names_seen` for each peer, as of `providers_max`.
+        await put('/dht/record/a', 's');
+        await assert.rejects(put('/dht/record/b', 's'), refusedBy('storage_full', 'quota'));
+        await put('/dht/record/a', 's');
+        for (let at = 1; at < 10; at++) await put(`/dht/record/of${at}`, `s${at}`);
+        await assert.rejects(put('/dht/record/b', 'other'), refusedBy('storage_full', 'quota'));
+        await put(providerKeyOf('x', 's'), 's');
+        await put('/peers/s', '/peers/s');
+        await store.dhtDelete('/dht/record/a');
+        await put('/dht/record/b', 's');
+      }));
+
     test('cursors are kept and removed', () =>
       withStore(async (store) => {
         assert.equal(await store.readCursor('sweep'), undefined);

@@ -32,9 +32,9 @@ const is = (code: ErrorCode) => (error: unknown) => isRonError(error, code) || a
 const stillWorks = async (): Promise<void> => {
   assert.deepEqual((await node.peers.getProviders(refOf(good.peers), key, NEVER)).providers, []);
 };
-const peersOf = (count: number) =>
+const peersOf = (count: number, from = 0) =>
   Array.from({ length: count }, (_, i) => ({
-    id: Buffer.concat([Buffer.from([0x12, 0x20]), keyOf(`peer ${i}`).subarray(2)]),
+    id: Buffer.concat([Buffer.from([0x12, 0x20]), keyOf(`peer ${from + i}`).subarray(2)]),
     addrs: [multiaddr('/ip4/127.0.0.1/tcp/9').bytes],
   }));
 
@@ -110,7 +110,8 @@ describe('bounds of an answer', () => {
       (await node.peers.closest(key, 20)).some(({ id }) => id === raw.ref.id),
     );
     const noted = (await node.peers.node.peerStore.all()).length;
-    raw.behave = answering(encodeMessage({ type: KAD.FIND_NODE, closer: peersOf(800) }));
+    // Peers that no earlier answer has named.
+    raw.behave = answering(encodeMessage({ type: KAD.FIND_NODE, closer: peersOf(800, 100_000) }));
     for await (const _ of node.peers.node.services.kad.getClosestPeers(key, { signal: NEVER }));
     await eventually('the peers are noted', async () => (await node.peers.node.peerStore.all()).length > noted);
     assert.ok((await node.peers.node.peerStore.all()).length <= noted + 20);
@@ -237,6 +238,17 @@ describe('a peer that asks wrongly', () => {
     assert.equal(records(node).filter((row) => row.endsWith(good.peers.self)).length, 5);
   });
 
+  test('[index I-9] name records are charged to the peer that sends them', async () => {
+    await using sender = (await openNode()).peers;
+    const put = async (seq: number): Promise<void> => {
+      const { key: name, value } = signedName(`charged/${seq}`, 1);
+      await sender.putValue(refOf(node.peers), name, value, NEVER);
+    };
+    for (let seq = 0; seq < 5; seq++) await put(seq);
+    await assert.rejects(put(5), is('unreachable'));
+    assert.equal([...node.store.rows.values()].filter(({ subject }) => subject === sender.self).length, 5);
+  });
+
   test('a peer cannot provide for another one', async () => {
     const stream = await raw.openStream(refOf(node.peers));
     const providers = [
@@ -253,17 +265,18 @@ describe('a peer that asks wrongly', () => {
   });
 
   test('a lower seq is refused, even if the newer record arrives at the same time', async () => {
-    const put = (seq: number) =>
-      good.peers.putValue(refOf(node.peers), signedName('race', seq).key, signedName('race', seq).value, NEVER);
+    // Signed once: a record that is signed a second later is another one.
+    const signed = [1, 2].map((seq) => signedName('race', seq));
+    await using sender = (await openNode()).peers;
+    const put = async (seq: number): Promise<void> => {
+      const { key: name, value: record } = signed[seq - 1]!;
+      await sender.putValue(refOf(node.peers), name, record, NEVER);
+    };
     node.names.accepts = async (signer, label, value) => await new Accepting().accepts(signer, label, value);
     const [older, newer] = await Promise.allSettled([put(1), put(2)]);
     assert.equal(newer.status, 'fulfilled');
-    const { value } = await good.peers.getValue(refOf(node.peers), signedName('race', 2).key, NEVER);
-    assert.deepEqual(
-      Buffer.from(value!).subarray(64),
-      Buffer.from(signedName('race', 2).value).subarray(64),
-      older.status,
-    );
+    const { value } = await good.peers.getValue(refOf(node.peers), signed[1]!.key, NEVER);
+    assert.deepEqual(Buffer.from(value!), Buffer.from(signed[1]!.value), older.status);
     await assert.rejects(put(1), is('unreachable'));
     await put(2);
   });

@@ -63,11 +63,11 @@ export interface Writes {
 export const SYNCED: ReadonlySet<string> = new Set(['announce', 'newEpoch', 'saveSeen', 'resetLog']);
 
 export interface Quotas {
-  /** Own objects, and as many entries of the DHT. */
+  /** Own objects, and as many provider records of peers. */
   readonly providers_max: number;
-  /** Entries of the DHT of one peer. */
+  /** Provider records of one peer; of the name records it has the same share. */
   readonly providers_per_subject: number;
-  /** Names of keys that are neither own nor trusted. */
+  /** Names of keys that are neither own nor trusted, and as many name records of peers. */
   readonly names_seen: number;
 }
 

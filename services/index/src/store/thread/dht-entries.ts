@@ -8,13 +8,16 @@ import type { DatabaseSync } from 'node:sqlite';
 import { assert } from '@ron/kernel/core';
 import type { DhtEntry } from '../index-store.ts';
 import type { Reads, Writes } from './calls.ts';
-import type { Parties } from './parties.ts';
+import type { EntryKind, Parties } from './parties.ts';
 import { coversProviders, formatProviderKey, parseProviderKey, type ProviderKey } from './provider-key.ts';
 
 /** Expired rows that a put removes before it is refused. */
 const PURGE_ROWS = 256;
 /** Behind every character of a key. */
 const KEY_END = '\u{10ffff}';
+
+/** As the triggers count. */
+const kindOf = (key: string): EntryKind => (key.startsWith('/dht/') ? 'records' : 'peers');
 
 interface ProviderRow {
   readonly hash: Uint8Array;
@@ -84,7 +87,7 @@ export function dhtWrites(db: DatabaseSync, parties: Parties): Pick<Writes, 'dht
     'DELETE FROM entry WHERE key IN (SELECT key FROM entry WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?)',
   );
   const purgeParties = db.prepare(
-    'DELETE FROM party WHERE id IN (SELECT id FROM party WHERE entries = 0 AND uses = 0 LIMIT ?)',
+    'DELETE FROM party WHERE id IN (SELECT id FROM party WHERE providers = 0 AND records = 0 AND uses = 0 LIMIT ?)',
   );
 
   const purge = (now_ms: number, limit: number): number => {
@@ -92,11 +95,11 @@ export function dhtWrites(db: DatabaseSync, parties: Parties): Pick<Writes, 'dht
     return providers + Number(purgeEntries.run(now_ms, limit - providers).changes);
   };
 
-  const requireRoom = (subject: number, now_ms: number): void => {
-    const refusal = parties.refusal(subject);
+  const requireRoom = (kind: EntryKind, subject: number, now_ms: number): void => {
+    const refusal = parties.refusal(kind, subject);
     if (refusal === undefined) return;
     if (purge(now_ms, PURGE_ROWS) === 0) throw refusal;
-    const again = parties.refusal(subject);
+    const again = parties.refusal(kind, subject);
     if (again !== undefined) throw again;
   };
 
@@ -110,7 +113,7 @@ export function dhtWrites(db: DatabaseSync, parties: Parties): Pick<Writes, 'dht
           : [[parsed.hash, parties.idOf(parsed.peer)], updateProvider, addProvider];
       if (update.run(value, expires_ms, ...place).changes === 1) return;
       const id = parties.idOf(subject);
-      requireRoom(id, now_ms);
+      requireRoom(parsed?.peer === undefined ? kindOf(key) : 'providers', id, now_ms);
       add.run(value, expires_ms, ...place, id);
     },
     dhtDelete: (key) => {

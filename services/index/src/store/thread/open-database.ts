@@ -117,7 +117,7 @@ function createSchema(db: DatabaseSync): void {
   db.exec('BEGIN IMMEDIATE');
   try {
     db.exec(SCHEMA);
-    db.prepare('INSERT INTO state VALUES (1, ?, 0, NULL, 0, 0, 0)').run(newEpoch());
+    db.prepare('INSERT INTO state VALUES (1, ?, 0, NULL, 0, 0, 0, 0, 0)').run(newEpoch());
     db.exec('COMMIT');
   } catch (error) {
     if (db.isTransaction) db.exec('ROLLBACK');

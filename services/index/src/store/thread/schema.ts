@@ -15,7 +15,9 @@ CREATE TABLE state (
   epoch TEXT NOT NULL,
   applied INTEGER NOT NULL,
   applied_leaf BLOB,
-  entries INTEGER NOT NULL,
+  providers INTEGER NOT NULL,
+  records INTEGER NOT NULL,
+  peers INTEGER NOT NULL,
   objects INTEGER NOT NULL,
   strangers INTEGER NOT NULL
 );
@@ -60,10 +62,11 @@ CREATE TABLE cursor (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE party (
   id INTEGER PRIMARY KEY,
   name TEXT NOT NULL UNIQUE,
-  entries INTEGER NOT NULL DEFAULT 0,
+  providers INTEGER NOT NULL DEFAULT 0,
+  records INTEGER NOT NULL DEFAULT 0,
   uses INTEGER NOT NULL DEFAULT 0
 );
-CREATE INDEX party_unused ON party (id) WHERE entries = 0 AND uses = 0;
+CREATE INDEX party_unused ON party (id) WHERE providers = 0 AND records = 0 AND uses = 0;
 CREATE TABLE object (
   address BLOB PRIMARY KEY,
   position BLOB NOT NULL,
@@ -102,22 +105,30 @@ CREATE TRIGGER object_removed AFTER DELETE ON object BEGIN
   UPDATE party SET uses = uses - 1 WHERE id = OLD.subject;
 END;
 CREATE TRIGGER provider_added AFTER INSERT ON provider BEGIN
-  UPDATE state SET entries = entries + 1 WHERE id = 1;
-  UPDATE party SET entries = entries + 1 WHERE id = NEW.subject;
+  UPDATE state SET providers = providers + 1 WHERE id = 1;
+  UPDATE party SET providers = providers + 1 WHERE id = NEW.subject;
   UPDATE party SET uses = uses + 1 WHERE id = NEW.peer;
 END;
 CREATE TRIGGER provider_removed AFTER DELETE ON provider BEGIN
-  UPDATE state SET entries = entries - 1 WHERE id = 1;
-  UPDATE party SET entries = entries - 1 WHERE id = OLD.subject;
+  UPDATE state SET providers = providers - 1 WHERE id = 1;
+  UPDATE party SET providers = providers - 1 WHERE id = OLD.subject;
   UPDATE party SET uses = uses - 1 WHERE id = OLD.peer;
 END;
-CREATE TRIGGER entry_added AFTER INSERT ON entry BEGIN
-  UPDATE state SET entries = entries + 1 WHERE id = 1;
-  UPDATE party SET entries = entries + 1 WHERE id = NEW.subject;
+CREATE TRIGGER record_added AFTER INSERT ON entry WHEN NEW.key GLOB '/dht/*' BEGIN
+  UPDATE state SET records = records + 1 WHERE id = 1;
+  UPDATE party SET records = records + 1 WHERE id = NEW.subject;
 END;
-CREATE TRIGGER entry_removed AFTER DELETE ON entry BEGIN
-  UPDATE state SET entries = entries - 1 WHERE id = 1;
-  UPDATE party SET entries = entries - 1 WHERE id = OLD.subject;
+CREATE TRIGGER record_removed AFTER DELETE ON entry WHEN OLD.key GLOB '/dht/*' BEGIN
+  UPDATE state SET records = records - 1 WHERE id = 1;
+  UPDATE party SET records = records - 1 WHERE id = OLD.subject;
+END;
+CREATE TRIGGER peer_added AFTER INSERT ON entry WHEN NEW.key NOT GLOB '/dht/*' BEGIN
+  UPDATE state SET peers = peers + 1 WHERE id = 1;
+  UPDATE party SET uses = uses + 1 WHERE id = NEW.subject;
+END;
+CREATE TRIGGER peer_removed AFTER DELETE ON entry WHEN OLD.key NOT GLOB '/dht/*' BEGIN
+  UPDATE state SET peers = peers - 1 WHERE id = 1;
+  UPDATE party SET uses = uses - 1 WHERE id = OLD.subject;
 END;
 CREATE TRIGGER name_added AFTER INSERT ON name BEGIN
   UPDATE state SET strangers = strangers + 1 WHERE id = 1 AND NEW.is_kept = 0;

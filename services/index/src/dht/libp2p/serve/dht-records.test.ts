@@ -50,13 +50,13 @@ test('name records expire with not_after, at the latest after 48 hours', async (
     await using records = openRecords();
     const now_s = clock.wall_ms() / 1000;
     const short = signedName('n', 1, { not_after: now_s + 3600 });
-    await records.putRecord(short.key, short.value);
+    await records.putRecord(short.key, short.value, peer);
     assert.ok(await records.getRecord(short.key));
     await clock.advance(HOUR_MS);
     assert.equal(await records.getRecord(short.key), undefined);
-    await assert.rejects(records.putRecord(short.key, short.value), isRefused);
+    await assert.rejects(records.putRecord(short.key, short.value, peer), isRefused);
     const long = signedName('n', 2, { not_after: now_s + 1000 * 3600 });
-    await records.putRecord(long.key, long.value);
+    await records.putRecord(long.key, long.value, peer);
     await clock.advance(47 * HOUR_MS);
     assert.ok(await records.getRecord(long.key));
     await clock.advance(2 * HOUR_MS);
@@ -67,21 +67,21 @@ test('name records expire with not_after, at the latest after 48 hours', async (
 test('a lower seq never replaces a newer record, even if names forgot it; the same record is accepted again', async () => {
   await using records = openRecords({ names: { accepts: (...record) => new TestNames().accepts(...record) } });
   const [older, newer] = [signedName('n', 1), signedName('n', 2)];
-  await Promise.allSettled([older, newer].map((one) => records.putRecord(one.key, one.value)));
-  await assert.rejects(records.putRecord(older.key, older.value), isRefused);
-  await records.putRecord(newer.key, newer.value);
+  await Promise.allSettled([older, newer].map((one) => records.putRecord(one.key, one.value, peer)));
+  await assert.rejects(records.putRecord(older.key, older.value, peer), isRefused);
+  await records.putRecord(newer.key, newer.value, peer);
   await requireOnly(records, newer);
 });
 
 test('both records of a fork are kept and returned in turn, until a newer one replaces them', async () => {
   await using records = openRecords();
   const [left, right] = [signedName('n', 2, { ttl_s: 1 }), signedName('n', 2, { ttl_s: 2 })];
-  for (const one of [left, right, left]) await records.putRecord(one.key, one.value);
+  for (const one of [left, right, left]) await records.putRecord(one.key, one.value, peer);
   const read = new Set<string>();
   for (let i = 0; i < 2; i++) read.add(valueOf(await records.getRecord(left.key)));
   assert.deepEqual(read, new Set([left, right].map(({ value }) => Buffer.from(value).toString('hex'))));
   const next = signedName('n', 3);
-  await records.putRecord(next.key, next.value);
+  await records.putRecord(next.key, next.value, peer);
   await requireOnly(records, next);
 });
 
@@ -95,7 +95,7 @@ test('a record with moved_to is never replaced; a record beyond it is kept as it
     // The rules of `Names` accept the move though its seq is lower.
     const names = { accepts: (...given: Parameters<TestNames['accepts']>) => new TestNames().accepts(...given) };
     await using records = openRecords({ names });
-    for (const { key: name, value } of order) await records.putRecord(name, value);
+    for (const { key: name, value } of order) await records.putRecord(name, value, peer);
     const read = [await records.getRecord(move.key), await records.getRecord(move.key)].map(valueOf);
     assert.deepEqual(read, [hexOf(move), hexOf(later)]);
   }

@@ -76,34 +76,38 @@ export class DhtRecords implements AsyncDisposable {
     return rival !== undefined && this.#turn++ % 2 === 1 ? rival : record;
   }
 
-  /** Rejects with `unprocessable` unless the value is acceptable and not older than the stored one. */
-  async putRecord(key: Uint8Array, value: Uint8Array): Promise<void> {
+  /**
+   * Rejects with `unprocessable` unless the value is acceptable and not older than the stored one, and with `storage_full` beyond
+   * the quotas. `peer` sent it and is charged: keys of names are free.
+   */
+  async putRecord(key: Uint8Array, value: Uint8Array, peer: string): Promise<void> {
     const next = await verifyNameValue(this.#init.names, key, value);
     const row = recordKey(key);
     const bytes = encodeRecord({ key, value, received: new Date(sched.wall_ms()).toISOString() });
     await this.#replacing.run(row, NEVER, async () => {
       const stored = await this.#init.store.dhtGet(row, sched.wall_ms());
       const current = stored && orderOfNameValue(decodeRecord(stored).value);
-      if (current === undefined || isSameRecord(current, next)) return await this.#write(row, bytes, next);
+      if (current === undefined || isSameRecord(current, next)) return await this.#write(row, bytes, next, peer);
       const isNext = supersedes(next, current);
       if (current.seq > next.seq && !isNext)
         throw new RonError('unprocessable', 'name record refused: a newer one is stored');
-      if (current.seq < next.seq && isNext) return await this.#replace(row, bytes, next);
+      if (current.seq < next.seq && isNext) return await this.#replace(row, bytes, next, peer);
       const [winner, loser] = isNext ? [bytes, stored!] : [stored!, bytes];
-      await this.#write(rivalKey(row), loser, isNext ? current : next);
-      await this.#write(row, winner, isNext ? next : current);
+      await this.#write(rivalKey(row), loser, isNext ? current : next, peer);
+      await this.#write(row, winner, isNext ? next : current, peer);
     });
   }
 
-  async #replace(row: string, bytes: Uint8Array, order: RecordOrder): Promise<void> {
-    await this.#write(row, bytes, order);
+  async #replace(row: string, bytes: Uint8Array, order: RecordOrder, peer: string): Promise<void> {
+    await this.#write(row, bytes, order, peer);
     await this.#init.store.dhtDelete(rivalKey(row));
   }
 
-  async #write(row: string, bytes: Uint8Array, { key, not_after }: RecordOrder): Promise<void> {
+  async #write(row: string, bytes: Uint8Array, { not_after }: RecordOrder, peer: string): Promise<void> {
     const now_ms = sched.wall_ms();
     const expires_ms = Math.min(not_after * 1000, now_ms + VALID_MS);
-    await this.#init.store.dhtPut(row, bytes, { subject: `name:${key}`, expires_ms, now_ms });
+    // [index I-9]
+    await this.#init.store.dhtPut(row, bytes, { subject: peer, expires_ms, now_ms });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -49,7 +49,7 @@ export class KadAnswers {
       return { ...base, record, closer };
     }
     if (type === KAD.FIND_NODE) return { ...base, key: undefined, closer: await this.#find(key, from) };
-    if (type === KAD.PUT_VALUE) return await this.#put(key, request);
+    if (type === KAD.PUT_VALUE) return await this.#put(from, key, request);
     return await this.#addProvider(from, key, request.providers);
   }
 
@@ -92,11 +92,11 @@ export class KadAnswers {
     return peer;
   }
 
-  async #put(key: Uint8Array, request: KadMessage): Promise<KadMessage> {
+  async #put(from: PeerId, key: Uint8Array, request: KadMessage): Promise<KadMessage> {
     if (request.record === undefined) throw new RonError('bad_request', 'a DHT request without a record');
     const record = decodeRecord(request.record);
     if (Buffer.compare(record.key, key) !== 0) throw new RonError('bad_request', 'the record has another key');
-    await this.#init.records.putRecord(key, record.value);
+    await this.#init.records.putRecord(key, record.value, from.toString());
     return request;
   }
 
