@@ -2,7 +2,8 @@
  * Records that this node keeps for the DHT: providers and signed names, each with a subject and an expiry.
  *
  * Contract: `dhtGet` and `dhtQuery` return no expired record. `dhtPut` of an existing key replaces value and expiry; the
- * subject that created it stays charged. A put beyond a quota first removes expired records, then is refused.
+ * subject that created it stays charged. A put beyond a quota first removes expired records, then is refused. Of the providers of
+ * an object a query returns a random sample: neither the first nor the most eager peers can hide the others.
  */
 import type { DatabaseSync } from 'node:sqlite';
 import { assert } from '@ron/kernel/core';
@@ -15,6 +16,9 @@ import { coversProviders, formatProviderKey, parseProviderKey, type ProviderKey 
 const PURGE_ROWS = 256;
 /** Behind every character of a key. */
 const KEY_END = '\u{10ffff}';
+
+/** Providers of one object among which a query chooses. */
+const SAMPLED_MAX = 10_000;
 
 /** As the triggers count. */
 const kindOf = (key: string): EntryKind => (key.startsWith('/dht/') ? 'records' : 'peers');
@@ -34,8 +38,11 @@ export function dhtReads(db: DatabaseSync): Pick<Reads, 'dhtGet' | 'dhtQuery'> {
     'SELECT value FROM provider WHERE hash = ? AND peer = (SELECT id FROM party WHERE name = ?) AND expires_ms > ?',
   );
   const providers = db.prepare(
-    `SELECT q.name, p.value FROM provider p JOIN party q ON q.id = p.peer
-     WHERE p.hash = ? AND p.expires_ms > ? ORDER BY p.peer LIMIT ?`,
+    `SELECT q.name, p.value FROM
+       (SELECT peer, value FROM
+         (SELECT peer, value FROM provider WHERE hash = ? AND expires_ms > ? LIMIT ${SAMPLED_MAX})
+        ORDER BY random() LIMIT ?) p
+     JOIN party q ON q.id = p.peer`,
   );
   const allProviders = db.prepare(
     `SELECT p.hash, q.name, p.value FROM provider p JOIN party q ON q.id = p.peer
