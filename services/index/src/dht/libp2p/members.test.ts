@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { chmod, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { isRonError, NEVER } from '@ron/kernel';
+import type { Stream } from '@libp2p/interface';
+import { isRonError, NEVER, sched } from '@ron/kernel';
 import { VirtualSched } from '@ron/kernel/testing';
 import { formatAddress } from '@ron/proto';
 import { eventually, tempDirFor, unusedPort } from '@ron/testkit';
@@ -12,8 +13,8 @@ import { SqliteStore } from '../../store/sqlite-store.ts';
 import { JoinedPeers } from '../joined-peers.ts';
 import { providerKey } from '../keys.ts';
 import { Membership } from './membership.ts';
-import { encodeMessage, KAD } from './wire/message.ts';
-import { answering, RawPeer } from './testing/raw-peer.ts';
+import { decodeMessage, encodeMessage, KAD } from './wire/message.ts';
+import { RawPeer } from './testing/raw-peer.ts';
 import { signedName, TestNames } from './testing/test-names.ts';
 import { keyOf, networkKey, openNode, refOf } from './testing/test-node.ts';
 
@@ -126,23 +127,46 @@ test('all bootstrap peers go and come back: the node says so, and joins again', 
   await running;
 });
 
+test('connected peers keep their addresses when the clock jumps by 100 hours', async (t) => {
+  await using node = (await openNode()).peers;
+  await using asker = (await openNode()).peers;
+  await using other = (await openNode()).peers;
+  for (const peer of [asker, other]) await peer.findNode(refOf(node), key, NEVER);
+  await eventually('both are known', () => node.known === 2);
+  t.mock.timers.enable({ apis: ['Date'], now: sched.wall_ms() + 100 * 3_600_000 });
+  for (const wanted of [keyOf('near'), other.node.peerId.toMultihash().bytes]) {
+    const closer = await asker.findNode(refOf(node), wanted, NEVER);
+    assert.deepEqual(
+      closer.map(({ id, addrs }) => [id, addrs.length]),
+      [[other.self, 1]],
+    );
+  }
+});
+
 test('streams: kept for 5 s, and cut by the server after 10 s without a request', async () => {
   await using node = (await openNode()).peers;
   await using raw = await RawPeer.open();
   await new VirtualSched().during(async () => {
     const clock = (await import('@ron/kernel')).sched as VirtualSched;
-    let opened = 0;
+    // The streams of our requests: kad-dht opens others to refresh its table.
+    const opened = new Set<Stream>();
     let ended = 0;
-    raw.behave = (stream, connection) => {
-      opened++;
-      stream.addEventListener('remoteCloseWrite', () => void (ended++, stream.close()));
-      answering(encodeMessage({ type: KAD.GET_PROVIDERS }))(stream, connection);
+    raw.behave = (stream) => {
+      stream.addEventListener('remoteCloseWrite', () => {
+        if (opened.has(stream)) ended++;
+        void stream.close();
+      });
+      stream.addEventListener('message', ({ data }) => {
+        const { type } = decodeMessage(data.subarray(1));
+        if (type === KAD.GET_PROVIDERS) opened.add(stream);
+        stream.send(encodeMessage({ type }));
+      });
     };
     for (let i = 0; i < 5; i++) {
       await node.getProviders(raw.ref, key, NEVER);
       await clock.advance(4000);
     }
-    assert.deepEqual([opened, ended], [1, 0]);
+    assert.deepEqual([opened.size, ended], [1, 0]);
     await clock.advance(2000);
     await eventually('the stream is closed', () => ended === 1);
 

@@ -12,7 +12,7 @@ import { createLibp2p } from 'libp2p';
 import { endpointOf, storageAddr } from './wire/addresses.ts';
 import { includes } from './serve/kad-answers.ts';
 import { PeerDatastore } from './datastore.ts';
-import { PEER_AGE_MS, type PeerRows } from './peer-rows.ts';
+import type { PeerRows } from './peer-rows.ts';
 import { PendingConnections } from './pending-connections.ts';
 
 export const PROTOCOL = '/ron/kad/1.0.0';
@@ -90,8 +90,9 @@ export async function createDhtNode(init: DhtNodeInit): Promise<DhtNode> {
     },
     datastore: new PeerDatastore(init.rows),
     peerStore: {
-      maxAddressAge: PEER_AGE_MS,
-      maxPeerAge: PEER_AGE_MS,
+      // Addresses are noted when a peer connects, and a connection can outlive any age. `PeerRows` bounds and expires peers.
+      maxAddressAge: Infinity,
+      maxPeerAge: Infinity,
       addressFilter: async (peer, { bytes }) => isKept(init, peer.toString(), bytes),
     },
     logger: SILENT,

@@ -3,7 +3,8 @@
  *
  * Contract: reads and writes are synchronous. Changes are written to the store within `FLUSH_MS` and at disposal; a crash loses
  * later ones, which a peer repeats when it connects.
- * Bound: `PEERS_MAX` peers; beyond that the one written longest ago is dropped.
+ * Bound: `PEERS_MAX` peers; beyond that the one written longest ago is dropped. A start reads no peer that was written more than
+ * `PEER_AGE_MS` ago; a peer in memory does not expire, because it may be connected.
  * Failure: rows that the store refuses stay in memory, and are written again with the next change.
  */
 import { peerIdFromString } from '@libp2p/peer-id';
@@ -12,7 +13,7 @@ import type { IndexStore } from '../../store/index-store.ts';
 
 export const PEER_PREFIX = '/peers/';
 /** Above the validity of provider records: a record without the addresses of its peer is useless. */
-export const PEER_AGE_MS = 72 * 3_600_000;
+const PEER_AGE_MS = 72 * 3_600_000;
 const PEERS_MAX = 4096;
 const FLUSH_MS = 250;
 

@@ -88,7 +88,7 @@ export class KadAnswers {
     const { addresses } = await this.#init.node.peerStore.get(peerIdFromString(id));
     const addrs = addresses.map((address) => address.multiaddr.bytes);
     const peer = encodedPeer({ id: peerIdFromString(id).toMultihash().bytes, addrs });
-    this.#encoded.set(row, peer);
+    if (addrs.length > 0) this.#encoded.set(row, peer);
     return peer;
   }
 
