@@ -7,6 +7,7 @@ export { addressToCid, checkCid, type CidResult } from './names/cid.ts';
 export * from './names/label.ts';
 export * from './names/target.ts';
 export * from './passport.ts';
+export * from './peer-address.ts';
 export * from './scopes.ts';
 export * from './secret-variables.ts';
 export * from './foreign-entry.ts';

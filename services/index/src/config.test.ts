@@ -18,6 +18,10 @@ for (const [flags, key] of [
   [['--dht.mode=join'], 'dht.network_key_file'],
   [['--dht.hedge_ms=1200'], 'dht.hedge_ms'],
   [['--dht.bootstrap=/ip4/192.0.2.1/tcp/7108'], 'dht.bootstrap'],
+  [
+    [`--dht.bootstrap=/ip4/999.1.1.1/tcp/7108/p2p/12D3KooWCiFmnCAoSgocp4d9Koeem9x4AS3n27TLXLAeAMaYdn3h`],
+    'dht.bootstrap',
+  ],
   [['--dht.allow=0OIl'], 'dht.allow'],
   [['--dht.listen=127.0.0.1:7108'], 'dht.listen'],
   [['--dht.listen=/ip4/127.0.0.1/tcp/70000'], 'dht.listen'],

@@ -2,6 +2,7 @@
 import { AUTH_KEYS, checkAuthKeys, checkPassportKeys } from '@ron/auth/service';
 import { defineConfig, key, type ConfigOf } from '@ron/config';
 import { checkIngressKeys, INGRESS_RATELIMIT_KEYS } from '@ron/ingress';
+import { parsePeerAddress } from '@ron/proto';
 import { PROCESS_KEYS } from '@ron/service';
 
 /** `/ip4/127.0.0.1/tcp/7108`, or with `/p2p/<peer id>`. */
@@ -213,6 +214,8 @@ export const schema = defineConfig(KEYS, (config, report) => {
   if (dht.hedge_ms >= dht.deadline_ms) report('dht.hedge_ms', 'less than dht.deadline_ms');
   if (quotas.providers_per_subject > quotas.providers_max)
     report('quotas.providers_per_subject', 'at most quotas.providers_max');
+  if (dht.bootstrap.some((addr) => parsePeerAddress(addr) === undefined))
+    report('dht.bootstrap', 'valid IP addresses, and ports from 1 to 65535');
   if (Number(dht.listen.split('/').at(-1)) > 65_535) report('dht.listen', 'a port up to 65535');
 });
 

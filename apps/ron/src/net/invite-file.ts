@@ -6,6 +6,7 @@
  * Contract: the holder of the file can join the network, so a file that other users can read is refused. A malformed file is
  * refused, and the error never quotes it. Bound: `ADDRESSES_MAX` addresses, 64 KiB.
  */
+import { parsePeerAddress } from '@ron/proto';
 import { readSecretFile, writeSecret } from '@ron/log/secret-file';
 import { CliError, messageOf, systemCode } from '../exits.ts';
 
@@ -19,13 +20,13 @@ export interface Invite {
 export const ADDRESSES_MAX = 64;
 const VERSION = 1;
 const KEY = /^[0-9a-f]{64}$/;
-/** An IP address, a TCP port and a peer id. */
-const PEER_ADDRESS = /^\/ip[46]\/([0-9a-f.:]{2,45})\/tcp\/(\d{1,5})\/p2p\/[1-9A-HJ-NP-Za-km-z]{40,64}$/;
 
-export const isPeerAddress = (text: unknown): text is string => typeof text === 'string' && PEER_ADDRESS.test(text);
+/** With an IP address: the holder of an invitation cannot check who answers for a name. */
+export const isPeerAddress = (text: unknown): text is string =>
+  typeof text === 'string' && parsePeerAddress(text)?.kind === 'ip';
 
 /** The IP address in a multiaddr with a peer id. */
-export const hostOf = (address: string): string => PEER_ADDRESS.exec(address)?.[1] ?? '';
+export const hostOf = (address: string): string => parsePeerAddress(address)?.host ?? '';
 
 export async function readInvite(path: string): Promise<Invite> {
   let text: string;

@@ -75,7 +75,7 @@ export class JoinedPeers implements Peers {
     const peers = await Adapter.open({ ...rest, store, provides, self: key.peer_id, seed, network_key });
     if (this.#isClosed) return await peers[Symbol.asyncDispose]();
     this.#peers = peers;
-    this.#membership = new Task(peers, bootstrap);
+    this.#membership = new Task(peers, bootstrap, rest.warn);
   }
 
   async closest(key: Uint8Array, count: number): Promise<PeerRef[]> {

@@ -27,7 +27,9 @@ let running: Promise<void>[];
 before(async () => {
   nodes = await Promise.all(Array.from({ length: COUNT }, () => openNode()));
   const [bootstrap] = refOf(nodes[0]!.peers).addrs;
-  running = nodes.map(({ peers }) => new Membership(peers, [bootstrap!]).run(stopping.signal));
+  running = nodes.map(({ peers }) =>
+    new Membership(peers, [bootstrap!], (error) => assert.fail(String(error))).run(stopping.signal),
+  );
   drivers = nodes.map(({ peers }) => new DhtDriver({ peers, breakers: new TestBreakers(), limits }));
   const isJoined = ({ peers }: TestNode): boolean => Math.min(peers.known, peers.connected) === COUNT - 1;
   await eventually('all know each other', () => nodes.every(isJoined));

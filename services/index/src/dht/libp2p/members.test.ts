@@ -111,7 +111,16 @@ test('all bootstrap peers go and come back: the node says so, and joins again', 
   await using node = (await openNode()).peers;
   await using third = (await openNode()).peers;
   await third.findNode(refOf(first.peers), key, NEVER);
-  const membership = new Membership(node, [refOf(first.peers).addrs[0]!]);
+  const id = first.peers.self;
+  const malformed = [
+    `/ip4/999.1.1.1/tcp/7108/p2p/${id}`,
+    `/ip4/::1/tcp/7108/p2p/${id}`,
+    `/ip4/127.0.0.1/tcp/7108/p2p/${'1'.repeat(45)}`,
+  ];
+  const warnings: unknown[] = [];
+  const bootstrap = [...malformed, refOf(first.peers).addrs[0]!];
+  const membership = new Membership(node, bootstrap, (error) => warnings.push(error));
+  assert.equal(warnings.length, 3, 'malformed addresses are skipped');
   assert.match(membership.problem ?? '', /none of 1 in dht\.bootstrap/);
   const stopping = new AbortController();
   const running = membership.run(stopping.signal);

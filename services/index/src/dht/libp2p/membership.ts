@@ -10,7 +10,7 @@
  */
 import { peerIdFromString } from '@libp2p/peer-id';
 import { multiaddr } from '@multiformats/multiaddr';
-import { Deadline, Notify, sched } from '@ron/kernel';
+import { Deadline, Notify, RonError, sched } from '@ron/kernel';
 import type { Libp2pPeers } from './libp2p-peers.ts';
 
 const CHECK_MS = 30_000;
@@ -32,9 +32,10 @@ export class Membership {
   #lookup_at_ms = 0;
   #lookup_ms = LOOKUP_FIRST_MS;
 
-  constructor(peers: Libp2pPeers, bootstrap: readonly string[]) {
+  /** A malformed address is skipped with a warning: the others are enough to join. */
+  constructor(peers: Libp2pPeers, bootstrap: readonly string[], warn: (error: unknown) => void) {
     this.#peers = peers;
-    this.#bootstrap = bootstrap.filter((addr) => !addr.endsWith(`/p2p/${peers.self}`));
+    this.#bootstrap = bootstrap.filter((addr) => !addr.endsWith(`/p2p/${peers.self}`) && isDialable(addr, warn));
   }
 
   get problem(): string | undefined {
@@ -118,6 +119,17 @@ export class Membership {
         for await (const _ of node.services.kad.getClosestPeers(key, { signal: within }));
       })
       .catch(() => undefined);
+  }
+}
+
+function isDialable(addr: string, warn: (error: unknown) => void): boolean {
+  try {
+    peerIdFromString(addr.slice(addr.lastIndexOf('/') + 1));
+    multiaddr(addr);
+    return true;
+  } catch (cause) {
+    warn(new RonError('bad_request', `dht.bootstrap has a malformed address: ${addr}`, { cause }));
+    return false;
   }
 }
 
