@@ -60,7 +60,8 @@ export async function openNames(init: NamesInit): Promise<NameService> {
   const fs = dir === undefined ? new MemoryDisk(AMNESIA_LOG_BYTES_MAX) : init.fs;
   const log = await NameLog.open({ dir: join(dir ?? '/', LOG_DIR), fs, key, store, warn, signal });
   try {
-    await log.catchUp(signal);
+    // An outdated database may lack announced objects, too: a new epoch requests the announcement of all.
+    if (await log.catchUp(signal)) await store.newEpoch();
     return new NameService(init, log, TrustList.of(await store.trust()), new Set(await store.pins()));
   } catch (error) {
     await log[Symbol.asyncDispose]();

@@ -4,7 +4,8 @@
  * Contract: as `IndexStore`. [index I-7] No SQLite call runs on the event loop: one thread writes, two read. Without a
  * directory the database is in memory, in one thread, and no file is written. One process at a time opens a directory. A damaged
  * or foreign file is moved aside and replaced by an empty database with a new epoch, at the start and while it runs; then
- * `onRebuilt` is called, and `problem` is set until the log was applied again. A newer version is refused.
+ * `onRebuilt` is called, and `problem` is set until the log was applied again; names cannot be read meanwhile. A newer
+ * version is refused.
  * Durability: `applied` is committed together with the data. Announcements, epochs and seen names are synced before they are
  * answered; changes of the log and entries of the DHT may be lost by a power failure, which the log and their owners repair.
  * Bound: QUEUE_MAX calls wait for each kind of thread. Overflow: `busy`.
@@ -48,6 +49,8 @@ const QUEUE_MAX = 1024;
 const CALL_MS_DEFAULT = 1000;
 /** Opening reads the log of the database, and `resetLog` touches every own name. */
 const OPEN_MS = 30_000;
+const REBUILDING = 'the index database is being rebuilt from the name log';
+const RETRY_MS = 1000;
 const THREAD = new URL('./thread/db-thread.ts', import.meta.url);
 
 export interface SqliteStoreInit {
@@ -121,7 +124,7 @@ export class SqliteStore implements IndexStore {
   get problem(): string | undefined {
     if (this.#damage !== undefined) return this.#damage;
     if (this.#writer.isLate || this.#readers.isLate) return 'the index database does not answer';
-    if (this.applied.size < this.#applied_max) return 'the index database is being rebuilt from the name log';
+    if (this.applied.size < this.#applied_max) return REBUILDING;
     return undefined;
   }
 
@@ -153,23 +156,23 @@ export class SqliteStore implements IndexStore {
   }
 
   name(key: string, label: string): Promise<StoredName | undefined> {
-    return this.#read('name', key, label);
+    return this.#readNames('name', key, label);
   }
 
   history(key: string, label: string, limit: number): Promise<StoredRecord[]> {
-    return this.#read('history', key, label, limit);
+    return this.#readNames('history', key, label, limit);
   }
 
   names(prefix: string, after: NamePosition | undefined, limit: number): Promise<StoredName[]> {
-    return this.#read('names', prefix, after, limit);
+    return this.#readNames('names', prefix, after, limit);
   }
 
   countNames(key: string): Promise<number> {
-    return this.#read('countNames', key);
+    return this.#readNames('countNames', key);
   }
 
   highestSeq(key: string, label: string): Promise<{ seq: number; hash: Uint8Array } | undefined> {
-    return this.#read('highestSeq', key, label);
+    return this.#readNames('highestSeq', key, label);
   }
 
   saveSeen(record: StoredRecord, rival: StoredRecord | undefined, init: SaveSeenInit): Promise<boolean> {
@@ -245,6 +248,21 @@ export class SqliteStore implements IndexStore {
     return this.#readers.call(fn, args, this.#call_ms) as Promise<ReturnType<Reads[F]>>;
   }
 
+  /** A database that lacks names which were acknowledged must not state that there are none. */
+  async #readNames<F extends keyof Reads>(fn: F, ...args: Parameters<Reads[F]>): Promise<ReturnType<Reads[F]>> {
+    this.#requireNames();
+    const generation = this.#generation;
+    const value = await this.#read(fn, ...args);
+    this.#requireNames();
+    if (generation !== this.#generation) throw notReady(REBUILDING);
+    return value;
+  }
+
+  #requireNames(): void {
+    if (this.#damage !== undefined) throw notReady(this.#damage);
+    if (this.applied.size < this.#applied_max) throw notReady(REBUILDING);
+  }
+
   #write<F extends keyof Writes>(fn: F, ...args: Parameters<Writes[F]>): Promise<ReturnType<Writes[F]>> {
     return this.#writer.call(fn, args, this.#call_ms) as Promise<ReturnType<Writes[F]>>;
   }
@@ -297,6 +315,9 @@ export class SqliteStore implements IndexStore {
     }
   }
 }
+
+const notReady = (problem: string): RonError =>
+  new RonError('not_ready', problem, { op: 'db', retry_after_ms: RETRY_MS });
 
 function asError({ code, message }: { code: ErrorCode; message: string }): RonError {
   return new RonError(code, message, { op: 'db' });

@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process';
 import { appendFile, cp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
 import { eventually, tempDir } from '@ron/testkit';
@@ -60,6 +61,7 @@ test('a lost database is filled from the log, and an outdated one completed: no 
   const dir = temp.path;
   const { one, two } = await withNode(dir, fill);
   await copyDatabase(dir, old.path);
+  const epoch = await withNode(dir, async ({ store }) => store.epoch);
   const three = alice.record('a', { after: two });
   await withNode(dir, (node) => node.publish(three));
 
@@ -73,6 +75,7 @@ test('a lost database is filled from the log, and an outdated one completed: no 
   await copyDatabase(old.path, dir);
   await withNode(dir, async (node) => {
     await requireFilled(node, 3);
+    assert.notEqual(node.store.epoch, epoch, 'storage announces its objects again: the old database may lack some');
     for (const replayed of [one, two]) await assert.rejects(node.publish(replayed), { code: 'conflict' });
     assert.equal((await node.names.adopt(alice.key, 'a', [valueOf(two)], signal))?.seq, 3);
     assert.equal(await node.names.accepts(alice.key, 'a', valueOf(two)), undefined);
@@ -188,6 +191,30 @@ test('a database in memory that its thread took along is filled from the log whi
   await requireFilled(node);
   assert.equal(node.store.problem, undefined);
   assert.equal((await node.publish(alice.record('a', { after: two }))).name.seq, 3);
+});
+
+test('a record that the disk changed is not returned; names are refused until the database is filled again', async () => {
+  await using temp = await tempDir();
+  const dir = temp.path;
+  const { two } = await withNode(dir, fill);
+  {
+    using db = new DatabaseSync(join(dir, 'index.db'));
+    const changed = Buffer.from(two.record);
+    changed[60]! ^= 1;
+    assert.equal(db.prepare('UPDATE name SET record = ? WHERE hash = ?').run(changed, two.hash).changes, 1);
+  }
+  await using node = await openNode(dir, { isRunning: false });
+  const read = () => node.store.name(alice.key, 'a');
+  await assert.rejects(read(), { code: 'integrity' });
+  await assert.rejects(read(), { code: 'not_ready' });
+  await eventually('it is replaced', () => node.store.applied.size === 0);
+  await assert.rejects(read(), { code: 'not_ready' });
+  const stop = new AbortController();
+  const task = node.names.run(stop.signal).catch(() => undefined);
+  await eventually('it is filled', () => node.store.problem === undefined);
+  assert.equal((await read())?.seq, 2);
+  stop.abort();
+  await task;
 });
 
 test('a damaged log stops publishing, not resolving; the database keeps its state', async () => {

@@ -1,6 +1,7 @@
 /** Records and stores for the tests of the database. */
 import { hash } from 'node:crypto';
 import { formatAddress, type Address } from '@ron/proto';
+import { blake3 } from '@ron/simd';
 import type { LogChange, LogPosition, StoredRecord } from '../../src/store/index-store.ts';
 import { SqliteStore, type Quotas, type SqliteStoreInit } from '../../src/store/sqlite-store.ts';
 
@@ -31,7 +32,7 @@ export function recordOf(label: string, seq: number, { key = KEY, salt = '' } = 
     not_after: 1_900_000_000 + seq,
     record,
     signature,
-    hash: digest(`${label}${seq}${key}${salt}`),
+    hash: blake3(record),
   };
 }
 

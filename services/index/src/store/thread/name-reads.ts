@@ -1,5 +1,7 @@
 /** Reads of names, their history, the trust list, the pins and the cursors. */
 import type { DatabaseSync } from 'node:sqlite';
+import { RonError } from '@ron/kernel/core';
+import { blake3 } from '@ron/simd';
 import type { NamePosition, StoredName, StoredRecord, TrustedKey } from '../index-store.ts';
 import type { Reads } from './calls.ts';
 
@@ -90,8 +92,11 @@ function listNames(db: DatabaseSync): Reads['names'] {
   };
 }
 
+/** Throws `integrity` for a row that the disk changed: then the database is rebuilt from the log. */
 export function asRecord(row: RecordRow, key: string, label: string): StoredRecord {
   const { seq, not_after, record, signature, hash } = row;
+  if (Buffer.compare(blake3(record), hash) !== 0)
+    throw new RonError('integrity', `the index database is damaged: a record of ${label} does not match its hash`);
   return { key, label, seq, not_after, record, signature, hash };
 }
 
@@ -104,13 +109,12 @@ export function asName(row: NameRow | undefined): StoredName | undefined {
 
 export function rivalOf(row: NameRow, key: string): StoredRecord | undefined {
   if (row.rival_seq === null) return undefined;
-  return {
-    key,
-    label: row.label,
+  const rival = {
     seq: row.rival_seq,
     not_after: row.rival_not_after,
     record: row.rival_record,
     signature: row.rival_signature,
     hash: row.rival_hash,
   };
+  return asRecord(rival, key, row.label);
 }
