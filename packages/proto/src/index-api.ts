@@ -18,8 +18,8 @@ export interface ProviderDto {
   /** The base URL of its storage; `GET <url>/o/<address>` returns the object. */
   readonly url: string;
   readonly proof: ProviderProof;
-  /** Seconds since the node announced the object. */
-  readonly age_s: number;
+  /** Seconds since the node announced the object; null if unknown: peers of the DHT do not state it. */
+  readonly age_s: number | null;
   /** Moving average of the time that its answers take; null if it was not measured. */
   readonly latency_ms: number | null;
 }
@@ -84,7 +84,7 @@ export interface ReceiptDto {
     readonly id: string;
     readonly rank: number;
     readonly proof: ProviderProof | 'failed';
-    readonly age_s: number;
+    readonly age_s: number | null;
     readonly latency_ms: number | null;
     readonly breaker: 'closed' | 'open' | 'half_open';
   }[];

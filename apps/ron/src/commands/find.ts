@@ -50,8 +50,9 @@ function summaryOf({ address, manifest, name, source, complete }: ResolveDto): R
 }
 
 function providerRow({ id, url, proof, age_s, latency_ms }: ProviderDto): Row {
+  const age = age_s === null ? '' : `, announced ${humanDuration(age_s * 1000)} ago`;
   const latency = latency_ms === null ? '' : `, ${ms(latency_ms)}`;
-  return ['provider', `${url}  ${proof}, announced ${humanDuration(age_s * 1000)} ago${latency}  ${id}`];
+  return ['provider', `${url}  ${proof}${age}${latency}  ${id}`];
 }
 
 function receiptRows({ took_ms, budget_ms, source, peers, hedges, breakers, ranking }: ReceiptDto): Row[] {
@@ -65,11 +66,9 @@ function receiptRows({ took_ms, budget_ms, source, peers, hedges, breakers, rank
     }),
     ...breakers.map(({ target, state }): Row => ['breaker', `${target}  ${state}`]),
     ...ranking.map(({ rank, id, proof, age_s, latency_ms, breaker }): Row => {
+      const age = age_s === null ? 'unknown' : humanDuration(age_s * 1000);
       const latency = latency_ms === null ? 'unknown' : ms(latency_ms);
-      return [
-        `rank ${rank}`,
-        `${id}  ${proof}, age ${humanDuration(age_s * 1000)}, latency ${latency}, breaker ${breaker}`,
-      ];
+      return [`rank ${rank}`, `${id}  ${proof}, age ${age}, latency ${latency}, breaker ${breaker}`];
     }),
   ];
 }

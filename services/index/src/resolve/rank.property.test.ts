@@ -7,7 +7,7 @@ const candidate: fc.Arbitrary<Candidate> = fc.record({
   id: fc.stringMatching(/^[a-z]{1,4}$/),
   url: fc.constant('http://127.0.0.1:1'),
   proof: fc.constantFrom('proven' as const, 'unproven' as const, 'failed' as const),
-  age_s: fc.integer({ min: 0, max: 200_000 }),
+  age_s: fc.option(fc.integer({ min: 0, max: 200_000 })),
   latency_ms: fc.option(fc.double({ min: 0, max: 5000, noNaN: true })),
   breaker: fc.constantFrom('closed' as const, 'open' as const, 'half_open' as const),
 });
@@ -33,7 +33,9 @@ test('a ranking lists all but the failed providers, the proven ones first, in an
 
 test('no provider gains a place by being older, slower or less reliable', () => {
   const worse = fc.oneof(
-    fc.integer({ min: 1, max: 100_000 }).map((more) => (each: Candidate) => ({ ...each, age_s: each.age_s + more })),
+    fc
+      .integer({ min: 1, max: 100_000 })
+      .map((more) => (each: Candidate) => ({ ...each, age_s: (each.age_s ?? 43_200) + more })),
     fc.integer({ min: 1, max: 9000 }).map((more) => (each: Candidate) => ({
       ...each,
       latency_ms: (each.latency_ms ?? 250) + more,

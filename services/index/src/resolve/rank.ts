@@ -13,8 +13,8 @@ export interface Candidate {
   readonly id: string;
   readonly url: string;
   readonly proof: ProviderProof | 'failed';
-  /** Seconds since the announcement. */
-  readonly age_s: number;
+  /** Seconds since the announcement; null if unknown. */
+  readonly age_s: number | null;
   readonly latency_ms: number | null;
   readonly breaker: BreakerState;
 }
@@ -29,6 +29,8 @@ const LATENCY_UNKNOWN_MS = 250;
 const LATENCY_MIN_MS = 1;
 /** Providers announce again every 22 h, so an older announcement is likely to be outdated. */
 const AGE_HALF_S = 24 * 3600;
+/** A provider whose age is unknown ranks as one of this age. */
+const AGE_UNKNOWN_S = 12 * 3600;
 const BREAKER_FACTOR: Readonly<Record<BreakerState, number>> = { closed: 1, half_open: 4, open: 64 };
 
 export function rank(candidates: readonly Candidate[]): Ranked[] {
@@ -46,7 +48,7 @@ function compare(left: Ranked, right: Ranked): number {
 
 function cost({ latency_ms, age_s, breaker }: Ranked): number {
   const usual_ms = Math.max(latency_ms ?? LATENCY_UNKNOWN_MS, LATENCY_MIN_MS);
-  return usual_ms * (1 + Math.max(age_s, 0) / AGE_HALF_S) * BREAKER_FACTOR[breaker];
+  return usual_ms * (1 + Math.max(age_s ?? AGE_UNKNOWN_S, 0) / AGE_HALF_S) * BREAKER_FACTOR[breaker];
 }
 
 const order = (left: string, right: string): number => (left < right ? -1 : left > right ? 1 : 0);

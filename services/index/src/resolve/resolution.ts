@@ -59,9 +59,9 @@ export interface ProvidersFilter {
   readonly age_s_max: number;
 }
 
-/** An announcement ages while the answer is cached. */
+/** An announcement ages while the answer is cached. An unknown age satisfies no limit. */
 export function isFreshEnough(provider: Ranked, resolution: Resolution, age_s_max: number, now_ms: number): boolean {
-  return provider.age_s + (now_ms - resolution.born_ms) / 1000 <= age_s_max;
+  return (provider.age_s ?? Infinity) + (now_ms - resolution.born_ms) / 1000 <= age_s_max;
 }
 
 export function providersDto(resolution: Resolution, filter: ProvidersFilter, now_ms: number): ProvidersDto {

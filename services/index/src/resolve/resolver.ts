@@ -102,7 +102,7 @@ export class Resolver {
     if (dht === undefined || suffices) return { candidates, object, network: undefined, complete, failure };
     const found = await this.#network(lookup, address, dht, network);
     for (const claim of found.providers) {
-      const candidate = this.#candidate(address, claim, 0);
+      const candidate = this.#candidate(address, claim, null);
       if (candidate !== undefined && candidate.id !== own?.id) candidates.push(candidate);
     }
     return { candidates, object, network: found, complete: complete && found.complete, failure };
@@ -120,7 +120,7 @@ export class Resolver {
       trace: lookup.trace,
       verdict: (of, { id, url }) => (url === undefined ? undefined : evidence.verdict(of, { id, url })),
       onProvider: (claim) => {
-        const candidate = this.#candidate(address, claim, 0);
+        const candidate = this.#candidate(address, claim, null);
         if (candidate !== undefined && candidate.proof !== 'failed') lookup.onFound(candidate as Ranked);
       },
     });
@@ -133,7 +133,7 @@ export class Resolver {
   }
 
   /** Undefined for a provider that announced no URL. */
-  #candidate(address: Address, { id, url }: ProviderClaim, age_s: number): Candidate | undefined {
+  #candidate(address: Address, { id, url }: ProviderClaim, age_s: number | null): Candidate | undefined {
     if (url === undefined) return undefined;
     const { evidence, breakers } = this.#init;
     const provider: ProviderRef = { id, url };

@@ -142,7 +142,7 @@ test('a receipt explains the lookup and is never cached', async () => {
   const { receipt, source } = JSON.parse(reply.text);
   assert.deepEqual([source, receipt.source, receipt.budget_ms], ['dht', 'dht', BUDGET_MS]);
   assert.deepEqual(receipt.ranking, [
-    { id: PEER.id, rank: 1, proof: 'proven', age_s: 0, latency_ms: 12, breaker: 'closed' },
+    { id: PEER.id, rank: 1, proof: 'proven', age_s: null, latency_ms: 12, breaker: 'closed' },
   ]);
   await eventually('it is cached', () => x.resolving.cache.get(ADDRESS) !== undefined);
   const cached = JSON.parse((await send(x.url, 'GET', `/resolve/${ADDRESS}`)).text);
@@ -161,7 +161,12 @@ test('providers: ranked, limited, by age; and the whole list in join mode even i
   };
   assert.deepEqual(await ids(''), [PEER.id, SELF.id]);
   assert.deepEqual(await ids('?limit=1'), [PEER.id]);
-  assert.deepEqual(await ids('?min_freshness=50'), [PEER.id]);
+  assert.deepEqual(
+    await ids('?min_freshness=50'),
+    [],
+    'this node announced it earlier, and the age of the peer is unknown',
+  );
+  assert.deepEqual(await ids('?min_freshness=999999999'), [SELF.id]);
 });
 
 test('ndjson: the first line arrives before the lookup ends, the last one states completeness', async () => {

@@ -65,7 +65,8 @@ async function* follow(
   outcome.catch(() => undefined);
   const channel = lookup?.follow();
   const sent = new Set<string>();
-  const isNew = ({ id, age_s }: Ranked): boolean => age_s <= age_s_max && !sent.has(id) && sent.size < limit;
+  const isNew = ({ id, age_s }: Ranked): boolean =>
+    (age_s ?? Infinity) <= age_s_max && !sent.has(id) && sent.size < limit;
   try {
     for (;;) {
       const provider = sent.size < limit ? await channel?.recv(until.signal) : undefined;
