@@ -59,6 +59,7 @@ export const index = defineService({
           invalidator.invalidate(changed);
           network.providing?.announced(added);
         },
+        onUncertain: () => invalidator.clear(),
         cache: {
           setPinned: (target, isPinned) => (isPinned ? cache.pin(target) : cache.unpin(target)),
           invalidate: (targets) => invalidator.invalidate(targets),

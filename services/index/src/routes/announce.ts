@@ -1,6 +1,6 @@
 /** `POST /announce`: storage reports its objects, so that this node is a provider of them. */
 import { json, Type, type JsonSchema, type RouteAnswer, type RouteContext } from '@ron/ingress';
-import { RonError, sched } from '@ron/kernel';
+import { isRonError, RonError, sched } from '@ron/kernel';
 import {
   ADDRESS_PATTERN,
   ANNOUNCE_ENTRIES_MAX,
@@ -19,6 +19,8 @@ export interface AnnounceInit {
    * the DHT. Synchronous.
    */
   readonly onAnnounced: (announced: Announced) => void;
+  /** Called before the answer if objects may have been withdrawn that are not known here: outdates all answers. */
+  readonly onUncertain: () => void;
 }
 
 export interface Announced {
@@ -61,14 +63,32 @@ export const AnnouncedSchema = Type.Object(
 type Context = Pick<RouteContext, 'grant'> & { readonly body: AnnounceDto };
 
 /** Idempotent. Lookups that began before the commit are outdated before the answer is sent. */
-export async function announce({ store, onAnnounced }: AnnounceInit, context: Context): Promise<RouteAnswer> {
+export async function announce(
+  { store, onAnnounced, onUncertain }: AnnounceInit,
+  context: Context,
+): Promise<RouteAnswer> {
   const { entries, withdraw = [], range } = context.body;
   requireConsistent(context.body);
   const { subject } = context.grant!;
-  const { added, withdrawn } = await store.announce(subject, entries, withdraw, sched.wall_ms(), range);
-  onAnnounced({ added, changed: [...entries.map(({ address }) => address), ...withdraw, ...withdrawn] });
+  const announced = entries.map(({ address }) => address);
+  try {
+    const { added, withdrawn } = await store.announce(subject, entries, withdraw, sched.wall_ms(), range);
+    // The repetition of a call that took effect late adds and withdraws nothing any more.
+    const isUncertain = uncertain.delete(store);
+    onAnnounced({ added: isUncertain ? announced : added, changed: [...announced, ...withdraw, ...withdrawn] });
+    if (isUncertain) onUncertain();
+  } catch (error) {
+    if (!isRonError(error, 'storage_full') && !isRonError(error, 'busy')) {
+      uncertain.add(store);
+      onAnnounced({ added: announced, changed: [...announced, ...withdraw] });
+    }
+    throw error;
+  }
   return json(200, { epoch: store.epoch } satisfies AnnouncedDto);
 }
+
+/** Databases whose last announcement failed and may take effect later. Writes are applied in order, so the next success ends it. */
+const uncertain = new WeakSet<object>();
 
 function requireConsistent({ entries, withdraw = [], range }: AnnounceDto): void {
   const announced = new Set(entries.map(({ address }) => address));
