@@ -3,8 +3,8 @@
  *
  * Contract: an invalid or expired record, one with a lower seq than the highest known, and one that contradicts a known
  * `moved_to` never becomes current; a `moved_to` does even below the highest seq. A fork of an
- * own or trusted name is appended to the log before it is stored; forks of other names are stored only. If the log cannot take
- * a fork now, the answer still reports the conflict, and the next sighting tries again.
+ * own or trusted name is appended to the log before it is stored; forks of other names, and forks
+ * that the log cannot take now, are stored only.
  * Bound: `VALUES_MAX` records per call, `FORKS_PER_S` log entries for forks (a key can sign any number of them), `SWAPS_MAX`
  * attempts against concurrent changes.
  */
@@ -106,20 +106,20 @@ export class Adoption {
     signal: AbortSignal,
   ): Promise<boolean> {
     const { store, onFork } = this.#init;
-    if (rival === undefined || !isTrusted) {
-      const isSaved = await store.saveSeen(record, rival, { isTrusted, replaces: known?.hash });
-      if (isSaved && rival !== undefined) onFork({ record, rival });
-      return isSaved;
+    if (rival !== undefined && isTrusted && this.#forks.tryTake()) {
+      try {
+        await this.#init.recordFork({ record, rival }, signal);
+        onFork({ record, rival });
+        return true;
+      } catch (error) {
+        // The log is damaged, full or busy.
+        if (signal.aborted || !isRonError(error)) throw error;
+      }
     }
-    if (!this.#forks.tryTake()) return true;
-    try {
-      await this.#init.recordFork({ record, rival }, signal);
-      onFork({ record, rival });
-    } catch (error) {
-      // The log is damaged, full or busy: the conflict is reported, and recorded at the next sighting.
-      if (signal.aborted || !isRonError(error)) throw error;
-    }
-    return true;
+    // Stored even if the log cannot take the fork, so that a replay of an older record stays refused.
+    const isSaved = await store.saveSeen(record, rival, { isTrusted, replaces: known?.hash });
+    if (isSaved && rival !== undefined) onFork({ record, rival });
+    return isSaved;
   }
 }
 

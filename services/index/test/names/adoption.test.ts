@@ -219,3 +219,20 @@ test('the wall clock decides about not_after, even if it jumps', async () => {
     assert.equal((await node.publish(alice.record('a', { after: one }))).name.seq, 2, 'the chain goes on after expiry');
   });
 });
+
+test('a replay stays refused though the log could not take the fork that raised the seq', async () => {
+  const alice = nameSigner();
+  await using node = await openNode(undefined);
+  await node.names.setTrust({ prefix: '', key: alice.key }, ALICE, signal);
+  const one = alice.record('a');
+  await node.publish(one);
+  // Each of them wins over the one before: more forks than the log takes at once.
+  const forks = Array.from({ length: 70 }, () => alice.record('b')).toSorted((left, right) =>
+    Buffer.compare(right.hash, left.hash),
+  );
+  for (const fork of forks) await adopt(node, 'b', fork);
+  const branch = alice.record('a', { after: alice.record('a') });
+  assert.equal((await adopt(node, 'a', branch))?.seq, 2);
+  const after = await adopt(node, 'a', one);
+  assert.deepEqual([after?.seq, after?.rival?.seq], [2, 1]);
+});

@@ -125,5 +125,6 @@ class Stall implements Disposable {
 /** The end of the lookup says nothing about the peer; the time limit of the request does. */
 function verdictFor(error: unknown, signal: AbortSignal): Verdict {
   if (signal.aborted) return isRonError(signal.reason, 'timeout') && signal.reason.op === OP ? 'failure' : 'none';
-  return verdictOf(error);
+  // The own limit of streams is reached: the peer has not received the request.
+  return isRonError(error, 'busy') ? 'none' : verdictOf(error);
 }
