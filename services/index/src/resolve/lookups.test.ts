@@ -138,3 +138,17 @@ test('an absent object is cached for at most 2 s; an incomplete answer is not ne
     assert.equal(partial.resolving.cache.get(formatTarget(TARGET)), undefined);
   });
 });
+
+test('an incomplete answer is cached for at most 2 s', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const providers = [{ id: '12D3KooWPeer', url: 'http://192.0.2.1:7101', reporters: 1 }];
+    await using opened = openResolving({ dht: () => dhtOf({ providers, complete: false }) });
+    using deadline = Deadline.after('test', 1200);
+    assert.equal((await find(opened, deadline)).complete, false);
+    await clock.advance(0);
+    assert.ok(opened.resolving.cache.get(ADDRESS)?.resolution);
+    await clock.advance(2001);
+    assert.equal(opened.resolving.cache.get(ADDRESS), undefined);
+  });
+});

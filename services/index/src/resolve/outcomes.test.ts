@@ -115,6 +115,33 @@ test('names: found, removed, expired, unknown, moved, moved too often', () =>
     }
   }));
 
+test('a name that only the DHT knows is adopted, and the answer says so', async () => {
+  const name = nameOf({ label: 'far', value: ADDRESS }, false);
+  let opened: Opened;
+  const findName = async () => {
+    // Adoption stores the record.
+    opened.store.setName(name);
+    return { values: [name.record], answers: 1, complete: true, empty: undefined };
+  };
+  await withOpened({ dht: () => ({ ...dhtOf({ empty: 'none_has_it' }), findName }) }, async (given) => {
+    opened = given;
+    opened.store.objects.set(ADDRESS, objectOf(ADDRESS, 0));
+    const found = await outcome(opened, 'name:far');
+    assert.ok('providers' in found, JSON.stringify(found));
+    assert.deepEqual([found.address, found.source, found.name?.seq], [ADDRESS, 'dht', 1]);
+  });
+});
+
+test('an answer is not cached beyond the expiry of its name', () =>
+  withOpened({}, async (opened, clock) => {
+    const now_s = Math.floor(clock.wall_ms() / 1000);
+    opened.store.objects.set(ADDRESS, objectOf(ADDRESS, 0));
+    opened.store.setName(nameOf({ label: 'brief', value: ADDRESS, ttl_s: 60, not_after: now_s + 3 }));
+    const found = await outcome(opened, 'name:brief');
+    assert.ok('ttl_ms' in found);
+    assert.ok(found.ttl_ms > 0 && found.ttl_ms <= 3000, `${found.ttl_ms} ms`);
+  }));
+
 test('a name whose object has no provider is still an answer', () =>
   withOpened({ dht: () => dhtOf({ empty: 'no_route', complete: false }) }, async (opened) => {
     opened.store.setName(nameOf({ label: 'good', value: ADDRESS }));

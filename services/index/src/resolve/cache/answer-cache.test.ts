@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Deadline, isRonError } from '@ron/kernel';
 import { VirtualSched } from '@ron/kernel/testing';
-import { addressOf, nameOf, objectOf, openResolving } from '../testing/open-resolving.ts';
+import { addressOf, dhtOf, nameOf, objectOf, openResolving } from '../testing/open-resolving.ts';
 import { PINS_MAX } from './answer-cache.ts';
 
 const ADDRESS = addressOf('object');
@@ -39,6 +39,37 @@ test('[index I-2] a pinned key is looked up, kept, refreshed before it expires, 
     const reads = opened.store.reads;
     await clock.advance(5000);
     assert.equal(opened.store.reads, reads);
+  });
+});
+
+test('an incomplete refresh does not replace the complete answer of a pinned key', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const [near, far] = ['12D3KooWNear', '12D3KooWFar'].map((id) => ({
+      id,
+      url: `http://192.0.2.1/${id}`,
+      reporters: 1,
+    }));
+    let found = { providers: [near!, far!], complete: true };
+    let asked = 0;
+    const findProviders: ReturnType<typeof dhtOf>['findProviders'] = async (...all) => {
+      asked += 1;
+      return await dhtOf(found).findProviders(...all);
+    };
+    await using opened = openResolving({ dht: () => ({ ...dhtOf({}), findProviders }) });
+    const { cache } = opened.resolving;
+    const providers = (): number | undefined => cache.get(ADDRESS)?.resolution?.providers.length;
+    cache.pin(ADDRESS);
+    await clock.advance(300);
+    assert.equal(providers(), 2);
+    found = { providers: [near!], complete: false };
+    const before = asked;
+    await clock.advance(30_000);
+    assert.ok(asked > before, 'it was refreshed');
+    assert.equal(providers(), 2);
+    found = { providers: [near!], complete: true };
+    await clock.advance(30_000);
+    assert.equal(providers(), 1);
   });
 });
 
