@@ -89,7 +89,9 @@ export function senderOf(
 export function explained(error: unknown, service: Service, resolved: ResolvedService): unknown {
   const { url, capability, capability_file, isWithheld } = resolved;
   if (isRonError(error, 'unreachable') && STOPPED.has(String(error.details?.['system_code']))) {
-    return new CliError('unavailable', `${service} is not running at ${url}: start it with \`npm start\``, error.code);
+    const dir = /^unix:(.*)\/run\/[^/]+$/.exec(url)?.[1];
+    const start = dir === undefined ? 'ron up' : `ron up --dir ${dir}`;
+    return new CliError('unavailable', `${service} is not running at ${url}: start it with \`${start}\``, error.code);
   }
   if (isRonError(error, 'unauthorized') && isWithheld) {
     const message = `this needs a capability; the one in ${capability_file} is sent only to services of its own node, and ${url} is not one of them: to send one there, name it with --capability-file, and the service with --url unix:PATH, or https:// and --pin`;

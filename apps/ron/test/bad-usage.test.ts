@@ -113,7 +113,7 @@ suite('usage', { concurrency: 3 }, () => {
     const url = await unusedUrl();
     const put = await ron(t, ['put', '-', '--url', url], { cwd: dir, input: 'x' });
     assert.equal(put.code, 69);
-    assert.equal(put.stderr, `ron: storage is not running at ${url}: start it with \`npm start\`\n`);
+    assert.equal(put.stderr, `ron: storage is not running at ${url}: start it with \`ron up\`\n`);
     const json = await ron(t, ['put', '-', '--url', url, '--json'], { cwd: dir, input: 'x' });
     const { error } = JSON.parse(json.stderr) as { error: { code: string; exit: number } };
     assert.deepEqual([error.code, error.exit], ['unreachable', 69]);

@@ -51,7 +51,7 @@ test('a command for a stopped node calls no TCP port', async (t) => {
   for (const args of [REVOKE, ...OTHERS, ...ROOT, ['put', 'private.txt'], ['keys', 'list']]) {
     const { code, text, stderr } = await command(args);
     assert.deepEqual([code, text], [69, ''], args.join(' '));
-    assert.match(stderr, /is not running at unix:.*\.sock: start it with `npm start`/);
+    assert.match(stderr, /is not running at unix:.*\.sock: start it with `ron up --dir \/.*`/);
   }
   assert.deepEqual(
     squatters.flatMap((each) => each?.received ?? []),

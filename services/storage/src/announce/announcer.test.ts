@@ -84,6 +84,7 @@ class Node {
   #running: Promise<void> = Promise.resolve();
   changed = new ChangedObjects(QUEUE_CAPACITY);
   announcer!: Announcer;
+  reported = 0;
 
   constructor() {
     this.start();
@@ -104,7 +105,7 @@ class Node {
       },
       send: (dto) => this.index.send(dto),
       read: (work, stopping) => work(stopping),
-      onProblem: () => undefined,
+      onProblem: () => (this.reported += 1),
     });
     this.#running = this.announcer.run(this.#stop.signal).catch((error: unknown) => {
       if (!this.#stop.signal.aborted) throw error;
@@ -163,6 +164,24 @@ async function act(node: Node, clock: VirtualSched, random: () => number): Promi
     node.start();
   } else await clock.advance(random() * 1500);
 }
+
+test('an outage is reported once, and not while a node starts', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const node = new Node();
+    node.index.mode = 'refuses';
+    node.put(ADDRESSES[0]!);
+    await clock.advance(8000);
+    assert.ok(node.announcer.failed_total > 0);
+    assert.equal(node.reported, 0);
+    await clock.advance(60_000);
+    assert.equal(node.reported, 1);
+    node.index.mode = 'ok';
+    await clock.advance(10_000);
+    assert.equal(node.announcer.problem, undefined);
+    await node.kill(clock);
+  });
+});
 
 test('a new object is announced within two seconds, even during a walk', async () => {
   const clock = new VirtualSched();

@@ -43,7 +43,7 @@ export interface AnnouncerInit {
   readonly send: (announcement: AnnounceDto, stopping: AbortSignal) => Promise<AnnouncedDto>;
   /** Runs a read of the object store with a deadline. */
   readonly read: <T>(work: (signal: AbortSignal) => Promise<T>, stopping: AbortSignal) => Promise<T>;
-  /** Called once per outage. */
+  /** Called once per outage that lasts `PROBLEM_AFTER_MS`: while a node starts, index is ready later than storage. */
   readonly onProblem: (error: unknown) => void;
 }
 
@@ -53,7 +53,7 @@ export class Announcer {
   readonly #pace = new TokenBucket('announce', { rate_per_s: WALK_PER_S, burst: WALK_BATCH });
   #epoch: string | undefined;
   #unsaved = 0;
-  #failing: { readonly since_ms: number; readonly why: string } | undefined;
+  #failing: { readonly since_ms: number; readonly why: string; readonly isReported: boolean } | undefined;
   announced_total = 0;
   withdrawn_total = 0;
   failed_total = 0;
@@ -93,9 +93,11 @@ export class Announcer {
       } catch (error) {
         stopping.throwIfAborted();
         this.failed_total += 1;
-        if (this.#failing === undefined) onProblem(error);
         const why = error instanceof Error ? error.message : 'unknown';
-        this.#failing = { since_ms: this.#failing?.since_ms ?? sched.now_ms(), why };
+        const { since_ms, isReported } = this.#failing ?? { since_ms: sched.now_ms(), isReported: false };
+        const isLong = sched.now_ms() - since_ms >= PROBLEM_AFTER_MS;
+        if (isLong && !isReported) onProblem(error);
+        this.#failing = { since_ms, why, isReported: isReported || isLong };
         // The call may have taken effect, or may still do so after a newer one.
         this.#walk.request();
         await sleep(RETRY_MS * (0.5 + sched.random()), stopping, 'announce.retry');

@@ -34,6 +34,10 @@ export async function openAnnouncer(
       using deadline = runtime.deadline('announce_read', { signal: stopping });
       return await deadline.run(work);
     },
-    onProblem: (error) => log.warn({ err: error }, 'failed to announce objects to index'),
+    onProblem: (error) =>
+      log.warn(
+        { err: error },
+        'index does not accept announcements: other nodes do not learn of new objects; see the log of index',
+      ),
   });
 }
