@@ -11,6 +11,7 @@ import { createReadStream, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { formatAddress } from '@ron/proto';
+import { blake3 } from '@ron/simd';
 import { SqliteStore } from '../services/index/src/store/sqlite-store.ts';
 import { formatProviderKey } from '../services/index/src/store/thread/provider-key.ts';
 import { measure, nsEachAsync, quick, report, scratchDir, type Case } from './lib.ts';
@@ -51,10 +52,9 @@ async function fill(): Promise<void> {
   const name = db.prepare(
     'INSERT INTO name (label, key, seq, not_after, record, signature, hash, is_own, is_kept, used) VALUES (?, ?, 1, 2000000000, ?, ?, ?, 1, 1, 0)',
   );
-  const bytes = randomBytes(RECORD_BYTES + 96);
-  for (let at = 0; at < NAMES; at++) {
-    name.run(labelOf(at), key, bytes.subarray(96), bytes.subarray(0, 64), bytes.subarray(64, 96));
-  }
+  const [record, signature] = [randomBytes(RECORD_BYTES), randomBytes(64)];
+  const digest = blake3(record);
+  for (let at = 0; at < NAMES; at++) name.run(labelOf(at), key, record, signature, digest);
   const party = db.prepare('INSERT INTO party (id, name, entries, uses) VALUES (?, ?, ?, ?)');
   for (let at = 0; at < PEERS; at++) party.run(at + 1, peerOf(at), PROVIDERS / PEERS, PROVIDERS / PEERS);
   const provider = db.prepare('INSERT INTO provider VALUES (?, ?, ?, ?, ?)');
