@@ -221,7 +221,6 @@ test('the wall clock decides about not_after, even if it jumps', async () => {
 });
 
 test('a replay stays refused though the log could not take the fork that raised the seq', async () => {
-  const alice = nameSigner();
   await using node = await openNode(undefined);
   await node.names.setTrust({ prefix: '', key: alice.key }, ALICE, signal);
   const one = alice.record('a');

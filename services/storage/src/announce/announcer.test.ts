@@ -20,11 +20,16 @@ const DELAY_MS = 60;
 /** The objects of a node: a set of addresses, listed in order. */
 class FakeStore implements ProvidedObjects {
   readonly present = new Set<Address>();
+  readonly unreadable = new Set<Address>();
   isComplete = true;
 
   describe(addresses: readonly Address[]) {
-    const entries = addresses.filter((address) => this.present.has(address));
-    return Promise.resolve(entries.map((address) => ({ address, size: 1, media_type: 'text/plain' })));
+    const present = addresses.filter((address) => this.present.has(address));
+    const readable = present.filter((address) => !this.unreadable.has(address));
+    return Promise.resolve({
+      entries: readable.map((address) => ({ address, size: 1, media_type: 'text/plain' })),
+      unreadable: present.filter((address) => this.unreadable.has(address)),
+    });
   }
 
   async list(after: Position) {
@@ -45,6 +50,7 @@ class FakeIndex {
   readonly announced = new Set<Address>();
   epoch = 0;
   mode: Mode = 'ok';
+  quota = Infinity;
   #late: AnnounceDto | undefined;
 
   forgetAll(): void {
@@ -54,6 +60,7 @@ class FakeIndex {
 
   async send(dto: AnnounceDto): Promise<AnnouncedDto> {
     await sleep(DELAY_MS, NEVER, 'send');
+    this.#requireQuota(dto);
     // A call that timed out is executed at the latest before the next one.
     if (this.#late !== undefined) this.#apply(this.#late);
     this.#late = this.mode === 'applies late' ? dto : undefined;
@@ -61,6 +68,16 @@ class FakeIndex {
     await sleep(DELAY_MS, NEVER, 'answer');
     if (this.mode !== 'ok') throw new RonError('unreachable', 'no answer');
     return { epoch: String(this.epoch) };
+  }
+
+  /** As index: atomic, and counted with the withdrawals of the same call. */
+  #requireQuota(dto: AnnounceDto): void {
+    const before = [...this.announced];
+    this.#apply(dto);
+    const isOver = this.announced.size > this.quota && dto.entries.some(({ address }) => !before.includes(address));
+    this.announced.clear();
+    for (const address of before) this.announced.add(address);
+    if (isOver) throw new RonError('storage_full', 'quota');
   }
 
   #apply({ entries, withdraw = [], range }: AnnounceDto): void {
@@ -237,3 +254,37 @@ function randomFrom(seed: number): () => number {
   let state = seed * 2_654_435_761;
   return () => (state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0) / 2 ** 32;
 }
+
+test('withdrawals pass though the quota of index refuses new objects, and then make room', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const node = new Node();
+    for (const address of ADDRESSES.slice(0, 6)) node.put(address);
+    await clock.advance(10_000);
+    node.index.quota = 6;
+    for (const address of ADDRESSES.slice(6)) node.put(address);
+    await clock.advance(10_000);
+    assert.deepEqual(sorted(node.index.announced), sorted(ADDRESSES.slice(0, 6)));
+    for (const address of ADDRESSES.slice(0, 6)) node.remove(address);
+    await clock.advance(60_000);
+    assert.deepEqual(sorted(node.index.announced), sorted(ADDRESSES.slice(6)));
+    await node.kill(clock);
+  });
+});
+
+test('an object that cannot be read now is not withdrawn, by a change or by a walk', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const node = new Node();
+    const [first, second] = ADDRESSES as [Address, Address];
+    node.put(first);
+    node.put(second);
+    await clock.advance(10_000);
+    node.store.unreadable.add(first);
+    node.put(first);
+    node.announcer.requestWalk();
+    await clock.advance(10_000);
+    assert.deepEqual(sorted(node.index.announced), sorted([first, second]));
+    await node.kill(clock);
+  });
+});

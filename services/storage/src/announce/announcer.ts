@@ -11,7 +11,7 @@
  * Bound: `CHANGES_MAX` addresses per call; the walk takes `WALK_PER_S` objects per second. Overflow: of the queue, by a walk.
  * Cancellation: by the signal of `run`.
  */
-import { sched, sleep, TokenBucket } from '@ron/kernel';
+import { isRonError, sched, sleep, TokenBucket } from '@ron/kernel';
 import { formatAddress, type Address, type AnnounceDto, type AnnouncedDto } from '@ron/proto';
 import type { ChangedObjects } from './changed-objects.ts';
 import { ObjectWalk, type Position } from './object-walk.ts';
@@ -118,14 +118,19 @@ export class Announcer {
 
   async #sendChanged(stopping: AbortSignal): Promise<void> {
     const { objects, changed, read } = this.#init;
-    const taken = changed.take(CHANGES_MAX);
+    const left = new Set(changed.take(CHANGES_MAX));
     try {
-      const entries = await read((signal) => objects.describe(taken, signal), stopping);
-      const found = new Set(entries.map(({ address }) => address));
-      const withdraw = taken.filter((address) => !found.has(address));
-      await this.#send({ entries, ...(withdraw.length > 0 && { withdraw }) }, stopping);
+      const { entries, unreadable } = await read((signal) => objects.describe([...left], signal), stopping);
+      const kept = new Set([...unreadable, ...entries.map(({ address }) => address)]);
+      const withdraw = [...left].filter((address) => !kept.has(address));
+      if (unreadable.length > 0) this.#walk.request();
+      // First, and in a call of their own: index refuses entries beyond its quota, and withdrawals make room.
+      if (withdraw.length > 0) await this.#send({ entries: [], withdraw }, stopping);
+      for (const address of withdraw) left.delete(address);
+      if (entries.length > 0) await this.#send({ entries }, stopping);
     } catch (error) {
-      for (const address of taken) changed.note(address);
+      // The walk retries objects beyond the quota of index; here they would hold up later changes.
+      if (!isRonError(error, 'storage_full')) for (const address of left) changed.note(address);
       throw error;
     }
   }
@@ -135,9 +140,15 @@ export class Announcer {
     const step = this.#walk.begin();
     if (step === undefined) return;
     const { addresses, next, isComplete } = await read(() => objects.list(step.after, WALK_BATCH), stopping);
-    const entries = await read((signal) => objects.describe(addresses, signal), stopping);
+    const { entries, unreadable } = await read((signal) => objects.describe(addresses, signal), stopping);
     const range = { after: addressAt(step.after), through: addressAt(next) };
-    await this.#send({ entries, ...(isComplete && { range }) }, stopping);
+    try {
+      await this.#send({ entries, ...(isComplete && unreadable.length === 0 && { range }) }, stopping);
+    } catch (error) {
+      // The quota of index is used up. Withdrawals in later ranges make room.
+      if (isRonError(error, 'storage_full')) this.#walk.advance(next);
+      throw error;
+    }
     this.#walk.advance(next);
     this.#unsaved += addresses.length;
     if (next !== undefined && this.#unsaved < SAVE_EVERY) return;

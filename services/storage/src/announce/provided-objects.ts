@@ -1,7 +1,7 @@
 /**
  * The objects that this node provides to others: all complete and visible ones, or none if reads need a capability.
  *
- * Contract: `describe` omits objects that are absent, damaged or cannot be read now. `list` states whether the listing is
+ * Contract: `describe` omits objects that are absent or damaged, and names those that cannot be read now. `list` states whether the listing is
  * complete: only then may addresses that it lacks be withdrawn.
  * Bound: `READS_AT_ONCE` concurrent reads. Cancellation: by the signals.
  */
@@ -13,6 +13,9 @@ import type { Position } from './object-walk.ts';
 /** Few: reads of clients come first. */
 const READS_AT_ONCE = 8;
 const ID_BYTES = 32;
+/** The media types that index accepts. An earlier version of storage kept others. */
+const MEDIA_TYPE = /^[\t\x20-\x7e]{1,255}$/;
+const MEDIA_TYPE_UNKNOWN = 'application/octet-stream';
 
 export interface Listed {
   readonly addresses: readonly Address[];
@@ -22,8 +25,14 @@ export interface Listed {
   readonly isComplete: boolean;
 }
 
+export interface Described {
+  readonly entries: AnnounceEntry[];
+  /** On a volume that is absent or busy: the index keeps them as they are. */
+  readonly unreadable: Address[];
+}
+
 export interface ProvidedObjects {
-  describe(addresses: readonly Address[], signal: AbortSignal): Promise<AnnounceEntry[]>;
+  describe(addresses: readonly Address[], signal: AbortSignal): Promise<Described>;
   list(after: Position, count: number): Promise<Listed>;
 }
 
@@ -33,12 +42,17 @@ export function providedObjects(store: ObjectStore, isPrivate: boolean): Provide
   return {
     async describe(addresses, signal) {
       const entries: AnnounceEntry[] = [];
+      const unreadable: Address[] = [];
       const provided = addresses.filter(isProvided);
       for (let at = 0; at < provided.length; at += READS_AT_ONCE) {
-        const some = provided.slice(at, at + READS_AT_ONCE).map((address) => describeOne(store, address, signal));
-        entries.push(...(await Promise.all(some)).filter((entry) => entry !== undefined));
+        const some = provided.slice(at, at + READS_AT_ONCE);
+        const found = await Promise.all(some.map((address) => describeOne(store, address, signal)));
+        for (const [index, entry] of found.entries()) {
+          if (entry === 'unreadable') unreadable.push(some[index]!);
+          else if (entry !== undefined) entries.push(entry);
+        }
       }
-      return entries;
+      return { entries, unreadable };
     },
     async list(after, count) {
       const guard = new CompletenessGuard(store.volume);
@@ -55,13 +69,16 @@ async function describeOne(
   store: ObjectStore,
   address: Address,
   signal: AbortSignal,
-): Promise<AnnounceEntry | undefined> {
+): Promise<AnnounceEntry | 'unreadable' | undefined> {
   try {
-    return await store.describe(address, signal);
+    const entry = await store.describe(address, signal);
+    if (entry === undefined || MEDIA_TYPE.test(entry.media_type)) return entry;
+    return { ...entry, media_type: MEDIA_TYPE_UNKNOWN };
   } catch (error) {
     signal.throwIfAborted();
-    // Damaged, or on a volume that is absent: the walk after the repair or the return of the volume announces it.
-    if (isRonError(error)) return undefined;
+    // The walk after the repair announces a damaged object again.
+    if (isRonError(error, 'not_found') || isRonError(error, 'integrity')) return undefined;
+    if (isRonError(error)) return 'unreadable';
     throw error;
   }
 }
