@@ -21,6 +21,7 @@ import {
   type NamePageDto,
   type ProvidersDto,
   type ResolveDto,
+  type ResolvedNameDto,
   type SignedNameDto,
   type Target,
   type Task,
@@ -67,10 +68,10 @@ export class IndexClient {
     const found = await this.#resolveOnce(target, init);
     if (target.kind === 'address') return found;
     const name = await this.followed(target, init);
-    if (name.record.value === found.address) return found;
+    if (name.record.value === found.address) return { ...found, name: verifiedFields(name) };
     // The name may have changed between the two answers.
     const again = await this.#resolveOnce(target, { ...init, fresh: true });
-    if (name.record.value === again.address) return again;
+    if (name.record.value === again.address) return { ...again, name: verifiedFields(name) };
     throw lie(`the signed record of ${formatTarget(target)} gives another address`);
   }
 
@@ -124,6 +125,7 @@ export class IndexClient {
       const page = await this.#get<NamePageDto>('names', `names${query}`, init);
       for (const dto of page.names) yield await verifyName(dto, { label: dto.label, key: dto.key });
       if (page.next === undefined) return;
+      if (page.names.length === 0) throw lie('an empty page of names names a next page');
       after = page.next;
     }
   }
@@ -212,3 +214,9 @@ function queryOf(members: Readonly<Record<string, string | number | undefined>>)
 
 const lie = (problem: string): RonError =>
   new RonError('integrity', `the index sent a wrong answer: ${problem}`, { op: 'index' });
+
+/** The fields of the signed record, in place of those that index sent beside the address. */
+function verifiedFields({ record, rival }: VerifiedName): ResolvedNameDto {
+  const { key, label, seq, not_after } = record;
+  return { key, label, seq, not_after, conflict: rival !== undefined };
+}

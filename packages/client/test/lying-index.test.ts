@@ -153,6 +153,10 @@ test('a resolved address must be that of the signed record, also after moves', a
   const path = `GET /resolve/${key}`;
   const honest = await clientOf(t, { ...names, [path]: resolved(B) });
   assert.equal((await honest.resolve(target('docs/readme'))).address, B);
+  const name = { key: old.key, label: 'docs/readme', seq: 9, not_after: 4_000_000_000, conflict: true };
+  const untrue = await clientOf(t, { ...names, [path]: { ...resolved(B), name } });
+  const verified = (await untrue.resolve(target('docs/readme'))).name;
+  assert.deepEqual([verified?.key, verified?.seq, verified?.conflict], [now.key, 1, false], 'of the signed record');
   const stale = await clientOf(t, { ...names, [path]: resolved(A), [`${path}?fresh=1`]: resolved(B) });
   assert.equal((await stale.resolve(target('docs/readme'))).address, B, 'the name changed between the answers');
   for (const answer of [
@@ -191,4 +195,12 @@ test('a refused publication gives the current record, verified', async (t) => {
   assert.equal(await conflictOf(await failure({ status: 403, code: 'forbidden' }), wanted), undefined);
   await assert.rejects(async () => conflictOf(await failure(refusal({ ...current, seq: 9 })), wanted), isLie);
   assert.ok(isLie(await failure(current)), 'another record was stored');
+});
+
+test('a list of names without an end is refused', async (t) => {
+  const client = await clientOf(t, {
+    'GET /names?limit=100': { names: [], next: 'a' },
+    'GET /names?after=a&limit=100': { names: [], next: 'a' },
+  });
+  await assert.rejects(Array.fromAsync(client.names()), isLie);
 });
