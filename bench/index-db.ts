@@ -55,7 +55,7 @@ async function fill(): Promise<void> {
   const [record, signature] = [randomBytes(RECORD_BYTES), randomBytes(64)];
   const digest = blake3(record);
   for (let at = 0; at < NAMES; at++) name.run(labelOf(at), key, record, signature, digest);
-  const party = db.prepare('INSERT INTO party (id, name, entries, uses) VALUES (?, ?, ?, ?)');
+  const party = db.prepare('INSERT INTO party (id, name, providers, uses) VALUES (?, ?, ?, ?)');
   for (let at = 0; at < PEERS; at++) party.run(at + 1, peerOf(at), PROVIDERS / PEERS, PROVIDERS / PEERS);
   const provider = db.prepare('INSERT INTO provider VALUES (?, ?, ?, ?, ?)');
   const value = Buffer.from([0x80, 0x80, 0x80, 0x80, 0x80, 0x01]);
@@ -64,7 +64,7 @@ async function fill(): Promise<void> {
     provider.run(hashOf(at), peer, peer, EXPIRES_MS + at, value);
   }
   db.prepare('INSERT INTO signer VALUES (?, ?)').run(key, NAMES);
-  db.prepare('UPDATE state SET applied = ?, entries = ?').run(NAMES, PROVIDERS);
+  db.prepare('UPDATE state SET applied = ?, providers = ?').run(NAMES, PROVIDERS);
   db.exec('COMMIT');
   db.exec(expiry);
   for (const { sql } of triggers) db.exec(sql as string);
