@@ -205,6 +205,8 @@ class NodeOnDisk implements AsyncDisposable {
 
   /** Returns whether the database was lost. */
   async restart(kind: Restart['kind']): Promise<boolean> {
+    // The first command of a history may be a restart.
+    await this.open();
     await this[Symbol.asyncDispose]();
     if (kind === 'restart') return false;
     const names = (await readdir(this.#dir)).filter((name) => name.startsWith('index.db'));
