@@ -188,7 +188,7 @@ const OWN_KEYS = {
 const KEYS = {
   ...PROCESS_KEYS,
   ...INGRESS_RATELIMIT_KEYS,
-  // Three routes wait for lookups; each has its own limit.
+  // Requests of three routes wait for lookups, within `index.waiters_max`.
   'server.parked_max': key.integer({
     default: 4096,
     min: 1,

@@ -42,7 +42,8 @@ function headerProblem(bytes: Uint8Array): string | undefined {
   if (version !== HEADER[0]) return 'the version is not 1';
   if (codec !== HEADER[1]) return 'the codec is not raw (0x55)';
   if (hash !== HEADER[2]) return 'the hash is not BLAKE3 (0x1e)';
-  if (length !== HEADER[3] || bytes.length !== HEADER.length + ADDRESS_HASH_BYTES) return 'the hash has not 32 bytes';
+  if (length !== HEADER[3] || bytes.length !== HEADER.length + ADDRESS_HASH_BYTES)
+    return 'the hash does not have 32 bytes';
   return undefined;
 }
 

@@ -17,6 +17,9 @@ export interface ProviderClaim {
   readonly url: string | undefined;
 }
 
+/** Closer peers that are sent, and read from an answer: the peers of one bucket. */
+export const CLOSER_MAX = 20;
+
 export interface PeerAnswer {
   readonly providers: readonly ProviderClaim[];
   /** The value of `getValue`: 64 bytes of signature, then the record. */

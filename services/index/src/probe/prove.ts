@@ -2,7 +2,7 @@
  * Verifies that a provider has an object: it must return a random group with its proof.
  *
  * Contract: `proven` if every requested group was verified against the address; then the size is proven too. `failed` if the
- * provider has not got the object or sends anything else in its place. `unreachable` if it did not answer in time, or is
+ * provider does not have the object or sends anything else in its place. `unreachable` if it did not answer in time, or is
  * overloaded: then nothing is known. Never rejects. While the size is unknown, the last group is requested first, because it proves
  * the size; then one at random, so that a provider must have all groups.
  * Bound: two requests, each of one group and its path (`SLICE_BYTES_MAX`). Cancellation: the deadline.

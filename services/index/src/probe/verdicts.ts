@@ -1,7 +1,7 @@
 /**
  * The results of probes: verdicts by address and provider, sizes by address, latencies by provider.
  *
- * Contract: `proven` holds for PROVEN_MS. `failed` holds for FAILED_MS, and for ABSENT_MS if the provider only has not got the
+ * Contract: `proven` holds for PROVEN_MS. `failed` holds for FAILED_MS, and for ABSENT_MS if the provider only lacks the
  * object, so that a node can recover. A size is a fact about the address and does not expire.
  * Bound: ADDRESSES_MAX addresses with PROVIDERS_MAX providers each, LATENCIES_MAX latencies. Overflow: the cache evicts; of the
  * providers of one address the oldest verdict goes.

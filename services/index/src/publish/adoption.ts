@@ -10,13 +10,12 @@
  */
 import { isRonError, sched, TokenBucket } from '@ron/kernel';
 import { notAfterProblem } from '@ron/proto/names';
-import type { IndexStore, StoredName, StoredRecord } from '../store/index-store.ts';
+import { HISTORY_MAX, type IndexStore, type StoredName, type StoredRecord } from '../store/index-store.ts';
 import { isMove } from '../store/record-order.ts';
 import { isSame, mergeRecord, type NameState } from './rules.ts';
 import { verifyValue } from './signed-record.ts';
 
 const VALUES_MAX = 64;
-const HISTORY_MAX = 64;
 const SWAPS_MAX = 3;
 const FORKS_PER_S = 1;
 const FORKS_BURST = 60;

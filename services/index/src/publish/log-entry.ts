@@ -5,7 +5,7 @@
  *
  * `at` is the wall time in milliseconds, `by` the subject and the capability, byte strings are base64url without padding.
  * Contract: an entry is accepted only if encoding it again gives the same bytes; an unknown version, kind or field is refused.
- * Bound: `ENTRY_BYTES_MAX`.
+ * Bound: `NAME_ENTRY_BYTES_MAX`.
  */
 import { checkTarget, isLabelPrefix, isNameKey } from '@ron/proto';
 import type { LogChange, StoredRecord } from '../store/index-store.ts';

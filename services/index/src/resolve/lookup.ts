@@ -5,7 +5,7 @@ import type { LookupTrace } from '../dht/dht.ts';
 import type { Stamp } from './cache/versions.ts';
 import type { Ranked } from './rank.ts';
 
-/** `usual`: the DHT is asked only if the database does not suffice. `full`: it is always asked. */
+/** `usual`: the DHT is queried only if the database does not suffice. `full`: it is always queried. */
 export type LookupMode = 'usual' | 'full';
 
 /** Providers of one lookup that are passed on while it runs; the DHT returns at most 32. */

@@ -4,8 +4,7 @@ import { test } from 'node:test';
 import { Deadline, isRonError, RonError } from '@ron/kernel';
 import { VirtualSched } from '@ron/kernel/testing';
 import { checkTarget } from '@ron/proto';
-import type { NameFound } from '../dht/dht.ts';
-import { UNJOINED } from './unjoined.ts';
+import type { Dht, NameFound } from '../dht/dht.ts';
 import {
   addressOf,
   dhtOf,
@@ -197,7 +196,11 @@ test('the DHT finds nothing: 404, 504, 503 BreakerOpen, 503 no_route', async () 
       assert.ok('providers' in local && local.providers.length === 1, 'local data is an answer');
     });
   }
-  await withOpened({ dht: () => UNJOINED }, async (opened) => {
+  const unjoined: Pick<Dht, 'findProviders' | 'findName'> = {
+    findProviders: async () => ({ providers: [], complete: false, empty: 'no_route' }),
+    findName: async () => ({ values: [], answers: 0, complete: false, empty: 'no_route' }),
+  };
+  await withOpened({ dht: () => unjoined }, async (opened) => {
     assert.equal(((await outcome(opened, ADDRESS)) as { code: string }).code, 'no_route');
   });
 });

@@ -1,7 +1,7 @@
 /**
  * One lookup: name, database, DHT, ranking. Runs in a worker of the queue `work`.
  *
- * Contract: a name and its address are one job; no job waits for another. The DHT is asked if the database does not suffice,
+ * Contract: a name and its address are one job; no job waits for another. The DHT is queried if the database does not suffice,
  * or in mode `full`. The network phase ends `PARTIAL_MS` before the budget, so that the providers found so far are returned
  * with `complete: false`. A target without an answer rejects with the refusal that the outcome table of the route states; a
  * name with a known address is an answer even if no provider is known.
@@ -28,7 +28,7 @@ import type { Resolution } from './resolution.ts';
 export interface ResolverInit {
   readonly store: Pick<IndexStore, 'name' | 'object'>;
   readonly names: Pick<Names, 'keyFor' | 'adopt'>;
-  /** Undefined in `standalone`; `UNJOINED` until the DHT is loaded. */
+  /** Undefined in `standalone`. Until libp2p is loaded it knows no peer. */
   readonly dht: () => Pick<Dht, 'findProviders' | 'findName'> | undefined;
   readonly evidence: Evidence;
   readonly breakers: Pick<BreakerTable, 'state' | 'notClosed'>;

@@ -36,7 +36,7 @@ export interface ResolvingInit {
   readonly breakers: BreakerTable;
   readonly store: Pick<IndexStore, 'name' | 'object'>;
   readonly names: Pick<Names, 'keyFor' | 'adopt'>;
-  /** Undefined in `standalone`; `UNJOINED` until the DHT is loaded. */
+  /** Undefined in `standalone`. Until libp2p is loaded it knows no peer. */
   readonly dht: () => Pick<Dht, 'findProviders' | 'findName'> | undefined;
   readonly evidence: Evidence;
   /** This node as a provider. */

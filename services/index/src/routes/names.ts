@@ -16,7 +16,7 @@ import { decodeNameRecord, NAME_RECORD_BYTES_MAX, NAME_SIGNATURE_BYTES } from '@
 import { nameDto } from '../publish/name-dto.ts';
 import type { Names } from '../publish/names.ts';
 import { missing } from '../resolve/refusals.ts';
-import type { IndexStore, StoredName } from '../store/index-store.ts';
+import { HISTORY_MAX, type IndexStore, type StoredName } from '../store/index-store.ts';
 import { callerOf } from './admin.ts';
 import { waitFor, type LookupRouteInit } from './lookup.ts';
 
@@ -27,7 +27,6 @@ export interface NameRoutesInit extends LookupRouteInit {
 
 const PAGE_DEFAULT = 100;
 const PAGE_MAX = 1000;
-const HISTORY_MAX = 64;
 const KEY_CHARS = 64;
 /** A label, `@` and a key. */
 const NAME_CHARS_MAX = LABEL_BYTES_MAX + 1 + KEY_CHARS;

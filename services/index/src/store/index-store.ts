@@ -84,6 +84,9 @@ export interface DhtEntry {
   readonly value: Uint8Array;
 }
 
+/** Older records that are kept of a name. */
+export const HISTORY_MAX = 64;
+
 export interface IndexStore extends AsyncDisposable {
   /** Why the database cannot be used; the readiness gate `db`. */
   readonly problem: string | undefined;

@@ -13,11 +13,10 @@
  * Cancellation: by the signal; requests receive a signal that aborts when the lookup ends.
  */
 import { onAbort, RonError, sched, touch, type Parked, type RetryBudget, type Timer } from '@ron/kernel';
-import type { PeerRef } from '../peers.ts';
+import { CLOSER_MAX, type PeerRef } from '../peers.ts';
 import { Shortlist, type Candidate } from './shortlist.ts';
 
 export const REQUESTS_MAX = 64;
-export const CLOSER_MAX = 20;
 
 export interface LookupLimits {
   readonly alpha: number;

@@ -7,6 +7,7 @@
 import { Deadline, TokenBucket } from '@ron/kernel';
 import { positionOfAddress } from '../keys.ts';
 import type { Address } from '@ron/proto';
+import { joinSignedName } from '@ron/proto/names';
 import type { IndexStore, StoredRecord } from '../../store/index-store.ts';
 import type { DhtDriver } from '../driver.ts';
 import { ObjectProvider } from './object-provider.ts';
@@ -86,14 +87,14 @@ function inKeyOrder(addresses: readonly Address[]): Address[] {
   return placed.map(({ address }) => address);
 }
 
-/** Name records age out in the DHT after 36 h, removals included. */
+/** Name records age out in the DHT after 48 h, removals included. */
 function nameLoop({ dht, store, warn }: ProvidingInit): ProvideLoop<NamedRecord> {
   const bucket = new TokenBucket('name_sweep', { rate_per_s: NAMES_PER_S, burst: NAMES_PER_S });
   const publish = async (name: NamedRecord, signal: AbortSignal): Promise<number> => {
     await bucket.take(1, signal);
     using deadline = Deadline.after('name_sweep', NAME_MS, { signal });
     const send = ({ signature, record }: Pick<NamedRecord, 'signature' | 'record'>): Promise<{ stored: number }> =>
-      dht.publishName(name.key, name.label, Buffer.concat([signature, record]), deadline.signal);
+      dht.publishName(name.key, name.label, joinSignedName(signature, record), deadline.signal);
     const { stored } = await send(name);
     // A peer that published the chain of the current record learns of the fork.
     if (name.rival !== undefined) await send(name.rival);

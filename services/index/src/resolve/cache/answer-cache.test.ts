@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { Deadline, isRonError } from '@ron/kernel';
 import { VirtualSched } from '@ron/kernel/testing';
 import { addressOf, dhtOf, nameOf, objectOf, openResolving } from '../testing/open-resolving.ts';
-import { PINS_MAX } from './answer-cache.ts';
+import { PINS_MAX } from '../../publish/names.ts';
 
 const ADDRESS = addressOf('object');
 

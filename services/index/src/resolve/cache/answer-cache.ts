@@ -10,10 +10,10 @@
  */
 import { Cache } from '@ron/cache';
 import { RonError, sched, sleep, type Cell, type Mpsc } from '@ron/kernel';
+import { PINS_MAX } from '../../publish/names.ts';
 import type { CachedAnswer } from './cached-answer.ts';
 import type { Versions } from './versions.ts';
 
-export const PINS_MAX = 4096;
 const BYTES_MAX = 256 * 1024 * 1024;
 const ENTRY_BYTES_MAX = 64 * 1024;
 const TURN_MS = 1;

@@ -7,13 +7,12 @@
  */
 import type { DatabaseSync } from 'node:sqlite';
 import { RonError } from '@ron/kernel/core';
-import type { LogChange, StoredRecord } from '../index-store.ts';
+import { HISTORY_MAX, type LogChange, type StoredRecord } from '../index-store.ts';
 import { isSameRecord, supersedes } from '../record-order.ts';
 import type { Quotas, Writes } from './calls.ts';
 import { asRecord, findName, rivalOf, type NameRow } from './name-reads.ts';
 import { newEpoch } from './open-database.ts';
 
-const HISTORY_MAX = 64;
 /** Names of others that one write removes at most, after the quota was lowered. */
 const EVICT_MAX = 16;
 

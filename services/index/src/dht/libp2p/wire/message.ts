@@ -9,13 +9,12 @@
  *   const frame = encodeMessage({ type: KAD.GET_PROVIDERS, key });
  *   const answer = decodeMessage(bytes);
  */
+import { CLOSER_MAX } from '../../peers.ts';
 import { RonError } from '@ron/kernel';
 
 export const KAD = { PUT_VALUE: 0, GET_VALUE: 1, ADD_PROVIDER: 2, GET_PROVIDERS: 3, FIND_NODE: 4, PING: 5 } as const;
 export type KadType = (typeof KAD)[keyof typeof KAD];
 
-/** The peers of one bucket; no honest answer has more. */
-export const CLOSER_MAX = 20;
 export const PROVIDERS_MAX = 32;
 export const ADDRS_MAX = 16;
 /** A multihash of a peer id: 38 bytes for Ed25519, 34 if it is hashed. */
