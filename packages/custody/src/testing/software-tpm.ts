@@ -5,7 +5,7 @@
  * The module reads its environment once per process, so a process can have only one.
  */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { createConnection, createServer } from 'node:net';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -24,11 +24,20 @@ export class SoftwareTpm implements AsyncDisposable {
   readonly pin = '1234';
   readonly #dir: string;
   readonly #programs: BackgroundProgram[];
+  readonly #startManager: () => BackgroundProgram;
+  #manager: BackgroundProgram;
 
-  private constructor(dir: string, module: string, programs: BackgroundProgram[]) {
+  private constructor(
+    dir: string,
+    module: string,
+    programs: BackgroundProgram[],
+    startManager: () => BackgroundProgram,
+  ) {
     this.#dir = dir;
     this.module = module;
     this.#programs = programs;
+    this.#startManager = startManager;
+    this.#manager = startManager();
   }
 
   static async start(): Promise<SoftwareTpm> {
@@ -44,18 +53,15 @@ export class SoftwareTpm implements AsyncDisposable {
     process.env.TPM2_PKCS11_LOG_LEVEL = '0';
     const { swtpm, port } = await startTpm(join(dir, 'state'));
     const address = `--address=unix:path=${join(dir, 'bus')}`;
-    const programs = [
-      new BackgroundProgram('dbus-daemon', ['--session', '--nofork', '--nosyslog', address]),
-      new BackgroundProgram('tpm2-abrmd', ['--session', '--allow-root', `--tcti=swtpm:host=127.0.0.1,port=${port}`]),
-      swtpm,
-    ];
-    const tpm = new SoftwareTpm(dir, module, programs);
+    const programs = [new BackgroundProgram('dbus-daemon', ['--session', '--nofork', '--nosyslog', address]), swtpm];
+    const manager = ['--session', '--allow-root', `--tcti=swtpm:host=127.0.0.1,port=${port}`];
+    const tpm = new SoftwareTpm(dir, module, programs, () => new BackgroundProgram('tpm2-abrmd', manager));
     await tpm.#initialise();
     return tpm;
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#programs.map((program) => program.stop()));
+    await Promise.all([...this.#programs, this.#manager].map((program) => program.stop()));
     rmSync(this.#dir, { recursive: true, force: true });
   }
 
@@ -63,11 +69,15 @@ export class SoftwareTpm implements AsyncDisposable {
     return this.close();
   }
 
-  /** Waits for the resource manager. It does not signal readiness, so the first command that succeeds does. */
+  /**
+   * Waits for the resource manager. It does not signal readiness, so the first command that succeeds does. It exits if the
+   * bus or the TPM does not listen yet; then it is started again.
+   */
   async #initialise(): Promise<void> {
     const tool = ['--module', this.module];
-    await eventually(() =>
-      runProgram('pkcs11-tool', [
+    await eventually(() => {
+      if (!this.#manager.isRunning) this.#manager = this.#startManager();
+      return runProgram('pkcs11-tool', [
         ...tool,
         '--init-token',
         '--slot-index',
@@ -76,8 +86,8 @@ export class SoftwareTpm implements AsyncDisposable {
         this.token,
         '--so-pin',
         SO_PIN,
-      ]),
-    );
+      ]);
+    });
     const login = ['--token-label', this.token, '--login', '--login-type', 'so', '--so-pin', SO_PIN];
     await runProgram('pkcs11-tool', [...tool, ...login, '--init-pin', '--new-pin', this.pin]);
   }
@@ -90,10 +100,36 @@ async function startTpm(state: string): Promise<{ swtpm: BackgroundProgram; port
     const channel = (at: number): string => `type=tcp,port=${at},bindaddr=127.0.0.1`;
     const args = ['socket', '--tpm2', '--tpmstate', `dir=${state}`, '--flags', 'not-need-init,startup-clear'];
     const swtpm = new BackgroundProgram('swtpm', [...args, '--server', channel(port), '--ctrl', channel(port + 1)]);
-    await sleep(POLL_MS, new AbortController().signal);
-    if (swtpm.isRunning) return { swtpm, port };
+    if (await listens(swtpm, port + 1)) return { swtpm, port };
+    await swtpm.stop();
   }
   throw new RonError('not_ready', 'swtpm does not start');
+}
+
+/** Whether the program accepts connections at `port`; false if it exits first, or does not within the time of a start. */
+async function listens(program: BackgroundProgram, port: number): Promise<boolean> {
+  const deadline = Deadline.after('start', START_MS_MAX);
+  try {
+    while (program.isRunning && !deadline.expired) {
+      if (await accepts(port)) return program.isRunning;
+      await sleep(POLL_MS, deadline.signal);
+    }
+    return false;
+  } finally {
+    deadline.cancel();
+  }
+}
+
+async function accepts(port: number): Promise<boolean> {
+  const socket = createConnection(port, '127.0.0.1');
+  try {
+    await once(socket, 'connect');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
 }
 
 async function freePort(): Promise<number> {
