@@ -1,0 +1,78 @@
+/** The cache of fetched assets, in memory and on disk, as its users see it. */
+import type { ByteSource, FastEntry } from '@ron/ingress';
+import type { Address } from '@ron/proto';
+import type { AssetKey } from '../assets/asset-key.ts';
+import type { AssetMeta, CachedAsset } from './cached-asset.ts';
+
+/** An asset in memory, prepared for the fast path. Tiles of packs are kept in the same memory. */
+export interface RamAsset {
+  readonly entry: FastEntry;
+  /** Undefined for tiles of packs. */
+  readonly meta: AssetMeta | undefined;
+  /** The mount of a tile: once it is retired, the entry is not used. */
+  readonly owner: { readonly isRetired: boolean } | undefined;
+}
+
+export interface RamLifetime {
+  readonly ttl_ms?: number;
+  readonly stale_ms?: number;
+}
+
+/** One bounded memory for all assets: `cache.ram_bytes`, resistant to scans. */
+export interface AssetRam {
+  readonly bytes: number;
+  /** A fresh asset. One map lookup. */
+  get(key: AssetKey): RamAsset | undefined;
+  /** A fresh or stale asset, or a negative entry. */
+  find(
+    key: AssetKey,
+  ): { readonly asset: RamAsset | undefined; readonly isNegative: boolean; readonly isFresh: boolean } | undefined;
+  set(key: AssetKey, asset: RamAsset, bytes: number, lifetime: RamLifetime): void;
+  setNegative(key: AssetKey, ttl_ms: number): void;
+  delete(key: AssetKey): void;
+  /** Deletes the keys that match; returns their number. */
+  deleteWhere(matches: (key: AssetKey) => boolean): number;
+}
+
+/** Takes the body of a fill as it arrives: at most 1 MiB of it is in memory. */
+export interface BodyWriter {
+  /** Throws `payload_too_large` above the limit. */
+  write(chunk: Uint8Array, signal: AbortSignal): Promise<void>;
+  /** The stored body; in memory too if it is small. On a failed disk, a small body is in memory only. */
+  finish(media_type: string, signal: AbortSignal): Promise<StoredBody>;
+  abort(): void;
+}
+
+export interface StoredBody {
+  readonly address: Address;
+  readonly size: number;
+  /** The bytes, verified as they are read. */
+  readonly source: ByteSource;
+  /** Whether the disk has it, so that a note may refer to it. */
+  readonly isOnDisk: boolean;
+}
+
+export type PurgeSelection =
+  | { readonly key: AssetKey }
+  | { readonly prefix: AssetKey }
+  /** `host` or `host:port`. */
+  | { readonly host: string };
+
+export interface AssetCache {
+  readonly ram: AssetRam;
+  /** Why assets are kept in memory only; undefined if the disk works. */
+  readonly problem: string | undefined;
+  readonly disk_bytes: number;
+  /** Raised by each purge, in the same synchronous step in which its entries become unreadable. */
+  readonly generation: number;
+  /** The asset from memory or disk, fresh or stale. Marks it as used. */
+  find(key: AssetKey, signal: AbortSignal): Promise<CachedAsset | undefined>;
+  writer(bytes_max: number): BodyWriter;
+  /**
+   * Makes an asset findable: writes its note, then puts it into memory. Only the task `fill_log` calls it. Returns false, and
+   * keeps nothing, if a purge came after `generation`, or if the body is not stored.
+   */
+  keep(meta: AssetMeta, body: StoredBody, generation: number, signal: AbortSignal): Promise<boolean>;
+  /** Removes assets and negative entries; returns the number of assets. Older fills are not kept afterwards. */
+  purge(selection: PurgeSelection, signal: AbortSignal): Promise<number>;
+}

@@ -1,0 +1,15 @@
+/** Domain events of edge and their log levels. */
+import type { EventLevel } from '@ron/service';
+
+export type EdgeEvent =
+  | { readonly kind: 'pack mounted'; readonly pack: string; readonly address: string }
+  | { readonly kind: 'pack removed'; readonly pack: string }
+  | { readonly kind: 'pack refused'; readonly pack: string; readonly problem: string }
+  | { readonly kind: 'pack damaged'; readonly pack: string; readonly problem: string }
+  | { readonly kind: 'fill failed'; readonly origin: string; readonly problem: string }
+  | { readonly kind: 'cache disk failed'; readonly problem: string };
+
+export function eventLevel({ kind }: EdgeEvent): EventLevel {
+  if (kind === 'pack mounted' || kind === 'pack removed') return 'info';
+  return kind === 'pack damaged' ? 'error' : 'warn';
+}

@@ -1,0 +1,40 @@
+/** Fetches missing assets: coalesced by key, queued, retried, validated, stored. */
+import type { Deadline } from '@ron/kernel';
+import type { AssetKey } from '../assets/asset-key.ts';
+import type { AssetMeta, CachedAsset } from '../cache/cached-asset.ts';
+import type { StoredBody } from '../cache/asset-cache.ts';
+
+/** A parsed path of `live/` or `o/`. */
+export type Missing =
+  | { readonly kind: 'live'; readonly key: AssetKey; readonly origin: string; readonly url: string }
+  | { readonly kind: 'object'; readonly key: AssetKey };
+
+export interface FillResult {
+  /** Undefined: the origin answered 404 or 410, or storage has no such object. */
+  readonly asset: CachedAsset | undefined;
+  /** The caller did not lead the fill: it joined one that was under way. */
+  readonly isCollapsed: boolean;
+  /** Whether the asset is on its way into the cache. */
+  readonly isStored: boolean;
+  /** `revalidated`: the origin confirmed the cached asset with 304. */
+  readonly how: 'fetched' | 'revalidated' | 'none';
+}
+
+export interface Fills {
+  /**
+   * Waits for the fill of a key; the fill goes on if the caller leaves. `stale` is revalidated instead of fetched.
+   * Refuses with the reason of the page: `not_allowed`, `amnesia`, `body_cap`, `decompress_cap`, `etag_invalid`, `timeout`;
+   * with `busy` if the queue is full, `bad_gateway`, `breaker_open`.
+   */
+  fill(missing: Missing, stale: CachedAsset | undefined, deadline: Deadline): Promise<FillResult>;
+  /** Starts a revalidation in the background, for stale-while-revalidate. Does nothing if the queue is full. */
+  refresh(missing: Missing, stale: CachedAsset): void;
+}
+
+/** A completed fill on its way to the task `fill_log`, through the channel `fills`. */
+export interface FilledAsset {
+  readonly meta: AssetMeta;
+  readonly body: StoredBody;
+  /** The generation of the cache when the fill began. */
+  readonly generation: number;
+}

@@ -1,0 +1,63 @@
+/** An open pack of map tiles, as both formats offer it. */
+import type { Batch } from '@ron/ingress';
+import type { Address } from '@ron/proto';
+
+export type PackFormat = 'pmtiles' | 'mbtiles';
+export type TileType = 'mvt' | 'png' | 'jpg' | 'webp' | 'avif' | 'mlt' | 'unknown';
+export type TileEncoding = 'gzip' | 'br' | 'zstd';
+
+export interface PackInfo {
+  readonly format: PackFormat;
+  /** BLAKE3 of the file. */
+  readonly address: Address;
+  readonly size: number;
+  /** Addressed tiles. */
+  readonly tiles: number;
+  /** The lowest and the highest zoom level. */
+  readonly zooms: readonly [min: number, max: number];
+  /** West, south, east, north in degrees. */
+  readonly bounds: readonly [number, number, number, number];
+  /** Longitude, latitude, zoom. */
+  readonly center: readonly [number, number, number] | undefined;
+  readonly tile_type: TileType;
+  /** From the pack, bounded and checked: `name`, `description`, `attribution`, `version`, `vector_layers`. */
+  readonly metadata: Readonly<Record<string, unknown>>;
+}
+
+/** A tile as it is stored, verified. */
+export interface Tile {
+  /** Valid until the next call of `tileNow`, or for good if it came from `tile`. */
+  readonly bytes: Uint8Array;
+  /** The content coding of the bytes; undefined if they are not compressed. */
+  readonly encoding: TileEncoding | undefined;
+}
+
+/**
+ * Contract: every byte that leaves a pack is verified: PMTiles by the BLAKE3 of its 64 KiB group, MBTiles by device, inode,
+ * size and mtime of its file at each read. After a mismatch every read throws `not_ready`, and `problem` explains it.
+ * Coordinates are XYZ (rows from the north) in both formats.
+ */
+export interface OpenPack extends AsyncDisposable {
+  readonly info: PackInfo;
+  /** Why the pack is not served any more. */
+  readonly problem: string | undefined;
+  /** Whether z, x and y are within the zooms and the grid of the pack. */
+  isInside(z: number, x: number, y: number): boolean;
+  /** Undefined: no tile at this place. */
+  tile(z: number, x: number, y: number, signal: AbortSignal): Promise<Tile | undefined>;
+  /** The tile, if it can be read and verified without waiting for a disk; undefined does not mean absent. */
+  tileNow?(z: number, x: number, y: number): Tile | undefined;
+  /** Bytes of the file, verified, in batches; only for PMTiles. */
+  read?(start: number, end: number, signal: AbortSignal): AsyncIterable<Batch>;
+  /** BLAKE3 values of the 64 KiB groups of the file; only for PMTiles. For proofs. */
+  readonly groups?: GroupHashes;
+  close(): Promise<void>;
+}
+
+/** The chaining values of the 64 KiB groups of a file; they combine to its address. */
+export interface GroupHashes {
+  readonly size: number;
+  readonly count: number;
+  /** 32 bytes for each group. */
+  readonly values: Uint8Array;
+}
