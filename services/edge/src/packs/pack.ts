@@ -54,6 +54,26 @@ export interface OpenPack extends AsyncDisposable {
   close(): Promise<void>;
 }
 
+export interface OpenPackInit {
+  readonly path: string;
+  /** The file that keeps the hashes of the pack. Undefined: nothing is written. */
+  readonly sidecar: string | undefined;
+  readonly expect: Address | undefined;
+  /** Called once, when a read finds that the file is not the verified one. Then `problem` is set. */
+  readonly onDamage: (problem: string) => void;
+  readonly signal: AbortSignal;
+}
+
+/** Opens packs of one format, in threads of its own. */
+export interface PackOpener extends AsyncDisposable {
+  /**
+   * Verifies and opens a file. The pack uses this file even if it is renamed later: hashes are bound to device, inode, size
+   * and mtime, never to the path or to the ctime. Rejects with `validation` and the reason if the pack is bad, with
+   * `address_mismatch` if it is not the expected one, and with the error of the disk.
+   */
+  open(init: OpenPackInit): Promise<OpenPack>;
+}
+
 /** The chaining values of the 64 KiB groups of a file; they combine to its address. */
 export interface GroupHashes {
   readonly size: number;
