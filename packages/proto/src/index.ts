@@ -11,6 +11,7 @@ export * from './peer-address.ts';
 export * from './scopes.ts';
 export * from './secret-variables.ts';
 export * from './foreign-entry.ts';
+export * from './edge-packs.ts';
 export * from './index-api.ts';
 export * from './services.ts';
 export * from './storage.ts';
