@@ -5,7 +5,6 @@ import {
   eventChannel,
   EVENT_TASK,
   REVOCATION_TASK,
-  SHELL_DEADLINES,
   SHELL_TASKS,
   shutdownChannel,
 } from '@ron/service';
@@ -93,7 +92,9 @@ export const concurrency = declareConcurrency({
     fill: { ms: 5000, covers: 'a fill with all its tries, from the first connection to the last byte' },
     pack: { ms: 30_000, covers: 'the verification of a pack, after its last byte' },
     pack_read: { ms: 5000, covers: 'one read of a pack' },
-    ...SHELL_DEADLINES,
+    // Their key, ingress.timeout_secs, counts seconds, so they do not name it.
+    read: { ms: 5000, covers: 'a request body without progress' },
+    write: { ms: 5000, covers: 'an answer whose client does not read' },
   },
   breakers: {
     origins: {

@@ -1,0 +1,64 @@
+/** Parts of edge that hold nothing and refuse everything, until the real ones are opened in their place. */
+import { RonError } from '@ron/kernel';
+import type { AssetCache, AssetRam } from './cache/asset-cache.ts';
+import type { FillLog } from './fills/fill-log.ts';
+import type { Fills } from './fill/fills.ts';
+import type { Packs } from './packs/packs.ts';
+import type { RunningPart } from './running-part.ts';
+
+const absent = (part: string): RonError => new RonError('not_ready', `${part} is not open`);
+
+export function noPacks(): Packs & RunningPart {
+  return {
+    get: () => undefined,
+    list: () => [],
+    bad: () => [],
+    put: () => Promise.reject(absent('the registry of packs')),
+    remove: () => Promise.resolve(false),
+    reload: () => Promise.resolve(),
+    run: () => Promise.resolve(),
+  };
+}
+
+const NO_RAM: AssetRam = {
+  bytes: 0,
+  get: () => undefined,
+  find: () => undefined,
+  set: () => undefined,
+  setNegative: () => undefined,
+  delete: () => undefined,
+  deleteWhere: () => 0,
+};
+
+export function noCache(): AssetCache & RunningPart {
+  return {
+    ram: NO_RAM,
+    problem: undefined,
+    disk_bytes: 0,
+    generation: 0,
+    find: () => Promise.resolve(undefined),
+    writer: () => {
+      throw absent('the cache');
+    },
+    keep: () => Promise.resolve(false),
+    purge: () => Promise.resolve(0),
+    run: () => Promise.resolve(),
+  };
+}
+
+export function noFills(): Fills & { readonly problem: string | undefined } {
+  return {
+    problem: undefined,
+    fill: () => Promise.reject(absent('the worker pool')),
+    refresh: () => undefined,
+  };
+}
+
+export function noFillLog(): FillLog & RunningPart {
+  return {
+    problem: undefined,
+    append: () => Promise.reject(absent('the fill log')),
+    proof: () => Promise.resolve(undefined),
+    run: () => Promise.resolve(),
+  };
+}

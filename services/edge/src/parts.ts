@@ -1,0 +1,21 @@
+/**
+ * Opens the parts of edge, in the order in which they depend on each other. They are closed in reverse: [edge I-6] fills before
+ * the fill log and the cache to which they write, and packs last.
+ */
+import { edgeMeters, measureParts } from './metrics.ts';
+import { noCache, noFillLog, noFills, noPacks } from './absent-parts.ts';
+import type { EdgeContext } from './service.ts';
+
+export async function openParts(context: EdgeContext) {
+  const { config, runtime, metrics, openAuth } = context;
+  const dir = config.amnesia.enabled ? undefined : config.data_dir!;
+  await openAuth({ dir });
+  const meters = edgeMeters(metrics);
+  const work = runtime.workQueue('work');
+  const packs = noPacks();
+  const cache = noCache();
+  const fillLog = noFillLog();
+  const fills = noFills();
+  measureParts(metrics, { cache });
+  return { dir, meters, work, packs, cache, fillLog, fills };
+}

@@ -1,0 +1,55 @@
+/**
+ * The topology of edge.
+ *
+ *     listener --> assets in memory, packs in the page cache (fast path)
+ *        |-------> packs and cached assets on disk, read by the handler
+ *        |-------> SingleFlight by key --> work(512) --> workers --> origins, storage
+ *        |                                                 `--> fills(1024) --> fill_log --> fill log --> notes of the cache
+ *        `-------> verify(16) --> pack_verifier --> mounted packs
+ *                                                  evictor --> cached assets within cache.disk_bytes
+ */
+import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
+import { concurrency } from './concurrency.ts';
+import { schema, type EdgeConfig } from './config.ts';
+import { eventLevel, type EdgeEvent } from './events.ts';
+import { openParts } from './parts.ts';
+import { gatesOf } from './readiness.ts';
+import { REASONS } from './reasons.ts';
+import { routes } from './routes.ts';
+
+export type EdgeContext = OpenContext<EdgeConfig, typeof concurrency, EdgeEvent, object>;
+
+export const edge = defineService({
+  name: 'edge',
+  config: schema,
+  concurrency,
+  eventLevel,
+  async open(context: EdgeContext) {
+    const { config, runtime } = context;
+    const parts = await openParts(context);
+    const { packs, cache, fills, fillLog, work } = parts;
+    return {
+      routes: routes({ guardReads: config.auth.reads }),
+      reasons: REASONS,
+      gates: gatesOf({ packs, cache, fills, fillLog, work, supervisor: runtime.supervisor }),
+      tasks: {
+        worker: (task) => work.serve(task),
+        pack_verifier: ({ stopping }) => packs.run(stopping),
+        evictor: ({ stopping }) => cache.run(stopping),
+        fill_log: ({ stopping }) => fillLog.run(stopping),
+      },
+      // Files of packs may have changed although the configuration did not.
+      applyConfig: (_next, signal) => packs.reload(signal),
+      // The fill log signs its last checkpoint, and the cache syncs its segments.
+      close_ms: 6000,
+      parts: { packs, cache, fills, fillLog },
+    };
+  },
+});
+
+export type EdgeInit = StartInit<EdgeConfig>;
+export type Edge = Awaited<ReturnType<typeof startEdge>>;
+
+export function startEdge(init: EdgeInit) {
+  return startService(edge, init);
+}
