@@ -12,6 +12,7 @@ export * from './scopes.ts';
 export * from './secret-variables.ts';
 export * from './foreign-entry.ts';
 export * from './edge-packs.ts';
+export * from './edge-api.ts';
 export * from './index-api.ts';
 export * from './services.ts';
 export * from './storage.ts';
