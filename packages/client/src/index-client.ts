@@ -29,6 +29,7 @@ import {
   type TrustListDto,
 } from '@ron/proto';
 import { JsonCalls } from './json-calls.ts';
+import { queryOf } from './query.ts';
 import type { VerifiedName, WantedName } from './signed-name.ts';
 import type { CallOptions } from './storage-client.ts';
 import type { TransportInit } from './transport.ts';
@@ -203,13 +204,6 @@ export async function conflictOf(error: unknown, wanted: WantedName): Promise<Ve
   if (typeof current !== 'object' || current === null) return undefined;
   const { verifyName } = await import('./signed-name.ts');
   return await verifyName(current as NameDto, wanted);
-}
-
-function queryOf(members: Readonly<Record<string, string | number | undefined>>): string {
-  const given = Object.entries(members).flatMap(([name, value]) =>
-    value === undefined ? [] : [[name, String(value)]],
-  );
-  return given.length === 0 ? '' : `?${new URLSearchParams(given).toString()}`;
 }
 
 const lie = (problem: string): RonError =>

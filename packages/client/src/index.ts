@@ -1,6 +1,7 @@
 export * from './answer-error.ts';
 export type { Answer, ByteReader, ByteStream, Fetch, FetchInit } from './answer.ts';
 export * from './body.ts';
+export * from './edge-client.ts';
 export * from './index-client.ts';
 export * from './kms-client.ts';
 export * from './object-hasher.ts';

@@ -44,9 +44,9 @@ export class JsonCalls {
     await this.#call(op, path, { method: 'POST', ...jsonBody(body) }, signal);
   }
 
-  /** Undefined when the answer is empty. */
+  /** Undefined when the answer is empty. Sends no body if it is undefined. */
   async put<T>(op: string, path: string, body: unknown, signal?: AbortSignal): Promise<T | undefined> {
-    return await this.#call(op, path, { method: 'PUT', ...jsonBody(body) }, signal);
+    return await this.#call(op, path, { method: 'PUT', ...(body !== undefined && jsonBody(body)) }, signal);
   }
 
   async delete(op: string, path: string, signal?: AbortSignal): Promise<void> {

@@ -10,12 +10,12 @@ import { addressHex, parseAddress, type Address, type ObjectManifest, type Recei
 import { combineSubtrees } from '@ron/simd';
 import type { Answer } from './answer.ts';
 import { inPieces, isReplayable, replayable, streamOf, type PutBody, type ReplayableBody } from './body.ts';
-import { addressOf, ObjectHasher } from './object-hasher.ts';
+import { addressOf } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
 import { provenPrefix } from './proven-prefix.ts';
 import { requireSameAddress } from './receipt.ts';
-import { Stall } from './stall.ts';
-import { keepAlive, Transport, type TransportInit } from './transport.ts';
+import { sendStreamed } from './streamed-upload.ts';
+import { Transport, type TransportInit } from './transport.ts';
 import { PIECE_BYTES, uploadByTus } from './tus-upload.ts';
 import { readVerified, type ReadInit } from './verified-read.ts';
 
@@ -150,29 +150,17 @@ export class StorageClient {
     return await this.#post(joined([first.value, second.value], pieces), undefined, init);
   }
 
-  /** Sent once. The service must accept each chunk within the stall time, and answer within the deadline. */
+  /** Sent once. */
   async #post(chunks: AsyncIterable<Uint8Array>, total_bytes: number | undefined, init: PutInit): Promise<Receipt> {
-    using _ = keepAlive();
-    using stall = new Stall('put', this.#transport.stall_ms, this.#transport.signalFor(init.signal));
-    const { deadline_ms } = this.#transport;
-    const hasher = new ObjectHasher();
-    const sent = async function* (): AsyncGenerator<Uint8Array, void, void> {
-      // The timer runs only while the service is waited for.
-      stall.pause();
-      for await (const chunk of chunks) {
-        hasher.update(chunk);
-        stall.beat();
-        // A copy: the platform may still send it when the buffer is reused.
-        yield new Uint8Array(chunk);
-        stall.pause();
-        init.onProgress?.({ done_bytes: hasher.size, total_bytes });
-      }
-      stall.beat(deadline_ms);
-    };
-    const body = ReadableStream.from(sent());
-    const headers = typeHeader(init);
-    const response = await this.#transport.send('put', 'o', { method: 'POST', headers, body, signal: stall.signal });
-    return await receiptOf(response, hasher.finish());
+    const { response, address } = await sendStreamed(this.#transport, 'put', chunks, {
+      method: 'POST',
+      path: 'o',
+      headers: typeHeader(init),
+      total_bytes,
+      onProgress: init.onProgress,
+      signal: this.#transport.signalFor(init.signal),
+    });
+    return await receiptOf(response, address);
   }
 }
 

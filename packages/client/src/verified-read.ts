@@ -37,6 +37,8 @@ export interface ReadInit {
   window_bytes?: number;
   /** Each piece is valid only until the next is requested: its memory is reused. Default: pieces may be kept. */
   transient?: boolean;
+  /** The path of the bytes at the service, which accepts `?proof=bao`. Default `o/{address}`. */
+  path?: string;
 }
 
 export async function* readVerified(
@@ -53,6 +55,7 @@ export async function* readVerified(
   let size = Infinity;
   let failures = 0;
   const memoryFor = init.transient === true ? usedAgain() : undefined;
+  const { path } = init;
   const onSize = (stated: number): void => {
     if (size !== Infinity && size !== stated) throw lied(address, 'it states two different lengths');
     size = stated;
@@ -60,7 +63,14 @@ export async function* readVerified(
   while (at < Math.min(end, size)) {
     const wanted = Math.min(window_bytes, end - at);
     try {
-      for await (const bytes of slice(transport, address, { offset: at, length: wanted, signal, onSize, memoryFor })) {
+      for await (const bytes of slice(transport, address, {
+        path,
+        offset: at,
+        length: wanted,
+        signal,
+        onSize,
+        memoryFor,
+      })) {
         yield bytes;
         at += bytes.length;
         failures = 0;
@@ -91,6 +101,8 @@ function usedAgain(): (bytes: number) => Uint8Array {
 }
 
 export interface SliceInit {
+  /** Default `o/{address}`. */
+  path?: string | undefined;
   offset: number;
   length: number;
   signal: AbortSignal;
@@ -109,7 +121,7 @@ export async function* slice(
   const { offset, length, onSkipped } = init;
   using stall = new Stall('get', transport.stall_ms, init.signal);
   const { signal } = stall;
-  const path = `o/${address}?proof=bao&offset=${offset}&length=${length}`;
+  const path = `${init.path ?? `o/${address}`}?proof=bao&offset=${offset}&length=${length}`;
   const response = await transport.send('get', path, { method: 'GET', signal });
   if (response.headers.get('content-type') !== BAO_MEDIA_TYPE || response.body === null) {
     await response.body?.cancel();
