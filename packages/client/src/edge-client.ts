@@ -6,7 +6,7 @@
  * Bound: answers as in JsonCalls, one chunk of an upload. Cancellation: by the signal of each call and of the client.
  */
 import { RonError } from '@ron/kernel/core';
-import type { Address, PackDto, PackListDto } from '@ron/proto';
+import type { Address, EdgePurgeDto, EdgePurgedDto, EdgeWhyDto, PackDto, PackListDto } from '@ron/proto';
 import { isReplayable, replayable, streamOf, type PutBody } from './body.ts';
 import { JsonCalls } from './json-calls.ts';
 import type { OnProgress } from './progress.ts';
@@ -65,9 +65,9 @@ export class EdgeClient {
       return { ...pack, address: requireSameAddress(pack.address, address) };
     };
     if (!isReplayable(body)) return await send(streamOf(body), undefined, this.#transport.signalFor(init.signal));
-    const { size, read } = replayable(body);
-    const work = (signal: AbortSignal): Promise<PackDto> => send(read(0), size, signal);
-    return await this.#transport.call('put_pack', work, { signal: init.signal, body_bytes: size });
+    const source = replayable(body);
+    const work = (signal: AbortSignal): Promise<PackDto> => send(source.read(0), source.size, signal);
+    return await this.#transport.call('put_pack', work, { signal: init.signal, body_bytes: source.size });
   }
 
   /** Mounts a pack that edge reads from its storage. */
@@ -86,6 +86,16 @@ export class EdgeClient {
   readPack(name: string, address: Address, init: ReadInit = {}): AsyncGenerator<Uint8Array, void, void> {
     const path = `edge/assets/pack/${encodeURIComponent(name)}.pmtiles`;
     return readVerified(this.#transport, address, { ...init, path });
+  }
+
+  /** Why an asset is served as it is. `path` is below `/edge/assets/`. */
+  async why(path: string, init: CallOptions = {}): Promise<EdgeWhyDto> {
+    return await this.#get('why', `why${queryOf({ path })}`, init);
+  }
+
+  /** Removes cached assets. Fills that began before are not cached afterwards. */
+  async purge(selection: EdgePurgeDto, init: CallOptions = {}): Promise<EdgePurgedDto> {
+    return await this.#calls.post('purge', 'purge', selection, init.signal);
   }
 
   async #get<T>(op: string, path: string, init: CallOptions): Promise<T> {
