@@ -6,5 +6,6 @@ export * from './shell/define.ts';
 export * from './shell/rows.ts';
 export { COMPILE_ONLY, runService, type RunInit } from './shell/run.ts';
 export { startService, VERSION } from './shell/start.ts';
+export * from './log/log-answers.ts';
 export * from './tasks/admin-tasks.ts';
 export * from './tasks/task-answers.ts';

@@ -5,6 +5,7 @@ export type { Damage } from './log/damage.ts';
 export * from './verify/entry-proof.ts';
 export { EMPTY_ROOT, HASH_BYTES, leafHash, nodeHash } from './tree/hash.ts';
 export * from './log/log.ts';
+export * from './log/prove-entry.ts';
 export * from './note/note-key.ts';
 export * from './note/note.ts';
 export * from './note/successor.ts';

@@ -30,3 +30,24 @@ test('names behave as on a disk, and a replaced or removed file frees its room',
   await assert.rejects(disk.open('/a/b/z'), { code: 'ENOENT' });
   assert.equal((await disk.room()).free_bytes, 7);
 });
+
+test('discarded bytes read as zeros and free their room; the rest keeps its positions', async () => {
+  const disk = new MemoryDisk(10);
+  const file = await disk.create('/a/x');
+  await file.write([Buffer.from('12345678')], 0);
+  await file.discardStart!(5);
+  assert.equal((await disk.room()).free_bytes, 7);
+  assert.equal(await file.size(), 8);
+  const bytes = Buffer.alloc(10);
+  assert.equal(await file.read(bytes, 10, 0), 8);
+  assert.deepEqual(bytes.subarray(0, 8), Buffer.from('\0\0\0\0\x00678'));
+  await file.write([Buffer.from('abcdef')], 4);
+  await file.write([Buffer.from('gh')], 10);
+  assert.equal(await file.read(bytes, 8, 4), 8);
+  assert.deepEqual(bytes.subarray(0, 8), Buffer.from('\0bcdefgh'));
+  await file.truncate(3);
+  await file.write([Buffer.from('z')], 3);
+  assert.equal(await file.read(bytes, 10, 0), 4);
+  assert.deepEqual(bytes.subarray(0, 4), Buffer.from('\0\0\0z'));
+  assert.equal((await disk.room()).free_bytes, 9);
+});

@@ -6,7 +6,10 @@
 import type { DiskRoom, File, FileSystem } from './file-system.ts';
 
 interface Content {
+  /** The bytes from `start` on. */
   bytes: Buffer;
+  /** The first byte that was not discarded. */
+  start: number;
   length: number;
 }
 
@@ -21,7 +24,7 @@ export class MemoryDisk implements FileSystem {
 
   async create(path: string): Promise<File> {
     if (this.#files.has(path)) throw failure('EEXIST', path);
-    const content: Content = { bytes: Buffer.alloc(0), length: 0 };
+    const content: Content = { bytes: Buffer.alloc(0), start: 0, length: 0 };
     this.#files.set(path, content);
     return this.#file(content);
   }
@@ -50,7 +53,7 @@ export class MemoryDisk implements FileSystem {
   async remove(path: string): Promise<void> {
     const content = this.#files.get(path);
     if (content === undefined) throw failure('ENOENT', path);
-    this.#used_bytes -= content.length;
+    this.#used_bytes -= content.length - content.start;
     this.#files.delete(path);
   }
 
@@ -65,14 +68,18 @@ export class MemoryDisk implements FileSystem {
       write: async (buffers, position) => {
         const bytes = Buffer.concat(buffers);
         this.#resize(content, Math.max(content.length, position + bytes.length));
-        content.bytes.set(bytes, position);
+        writeAt(content, bytes, position);
       },
       read: async (into, length, position) => {
         const end = Math.min(content.length, position + length);
         if (end <= position) return 0;
-        into.set(content.bytes.subarray(position, end));
+        const { bytes, start } = content;
+        const kept = Math.min(end, Math.max(position, start));
+        into.fill(0, 0, kept - position);
+        into.set(bytes.subarray(kept - start, end - start), kept - position);
         return end - position;
       },
+      discardStart: async (bytes) => this.#discard(content, Math.min(bytes, content.length)),
       sync: async () => undefined,
       truncate: async (bytes) => this.#resize(content, bytes),
       size: async () => content.length,
@@ -81,16 +88,34 @@ export class MemoryDisk implements FileSystem {
   }
 
   #resize(content: Content, length: number): void {
-    const used_bytes = this.#used_bytes + length - content.length;
+    const { start } = content;
+    const kept = Math.max(0, length - start);
+    const before = content.length - start;
+    const used_bytes = this.#used_bytes + kept - before;
     if (used_bytes > this.#bytes_max) throw failure('ENOSPC', 'memory');
-    if (length > content.bytes.length) {
-      const grown = Buffer.alloc(Math.max(length, 2 * content.bytes.length));
-      grown.set(content.bytes.subarray(0, content.length));
+    if (kept > content.bytes.length) {
+      const grown = Buffer.alloc(Math.max(kept, 2 * content.bytes.length));
+      grown.set(content.bytes.subarray(0, before));
       content.bytes = grown;
-    } else if (length > content.length) content.bytes.fill(0, content.length, length);
+    } else if (kept > before) content.bytes.fill(0, before, kept);
     content.length = length;
+    content.start = Math.min(start, length);
     this.#used_bytes = used_bytes;
   }
+
+  /** A read of discarded bytes returns zeros, as a hole in a file does. */
+  #discard(content: Content, start: number): void {
+    if (start <= content.start) return;
+    content.bytes = Buffer.from(content.bytes.subarray(start - content.start, content.length - content.start));
+    this.#used_bytes -= start - content.start;
+    content.start = start;
+  }
+}
+
+/** Bytes in front of `start` stay discarded. */
+function writeAt({ bytes, start }: Content, written: Uint8Array, position: number): void {
+  const skipped = Math.max(0, start - position);
+  if (skipped < written.length) bytes.set(written.subarray(skipped), position + skipped - start);
 }
 
 function failure(code: string, path: string): NodeJS.ErrnoException {

@@ -12,10 +12,10 @@
  */
 import { isRonError, NEVER, RonError, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
-import { leafHash, TransparencyLog } from '@ron/tlog/log';
+import { leafHash, openOrigin, TransparencyLog } from '@ron/tlog/log';
 import { checkpointSigner, type NodeKey } from '../node-key.ts';
 import type { IndexStore, LogChange, LogPosition } from '../store/index-store.ts';
-import { openOrigin } from './log-origin.ts';
+
 import { isReplacementEnd, isReplacementOf, replacementEntries } from './replacement.ts';
 import { decodeLogEntry, encodeLogEntry, type LogEntry } from './log-entry.ts';
 import { isSame } from './rules.ts';
@@ -52,7 +52,7 @@ export class NameLog implements AsyncDisposable {
   static async open(init: NameLogInit): Promise<NameLog> {
     const { dir, fs, key, signal, warn } = init;
     try {
-      const origin = await openOrigin(fs, dir, key);
+      const origin = await openOrigin(fs, dir, `${key.peer_id}/names`);
       const onCut = (bytes: number): void => warn(`cut ${bytes} bytes of an interrupted write off the name log`);
       const signers = [checkpointSigner(origin, key)];
       return new NameLog(init, await TransparencyLog.open({ dir, fs, origin, signers, signal, onCut }), undefined);

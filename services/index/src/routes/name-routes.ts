@@ -1,6 +1,6 @@
 /** The rows of names, trust and the name log. */
 import { route, type Route } from '@ron/ingress';
-import { readCheckpoint, readTile, TILE, type LogRoutesInit } from './log.ts';
+import { LOG_TILE, logAnswers, type LogAnswersInit } from '@ron/service';
 import { LIST_NAMES, listNames, PUT_NAME, putName, READ_NAME, readName, type NameRoutesInit } from './names.ts';
 import {
   LIST_TRUST,
@@ -12,7 +12,7 @@ import {
   type TrustRoutesInit,
 } from './trust.ts';
 
-export type NameTableInit = NameRoutesInit & TrustRoutesInit & LogRoutesInit;
+export type NameTableInit = NameRoutesInit & TrustRoutesInit & Pick<LogAnswersInit, 'log'>;
 
 /** Changes wait for the publisher, reads for the database or a lookup, which has the shorter deadline. */
 const INLINE = { lane: 'inline', deadline: 'publish' } as const;
@@ -97,7 +97,8 @@ function trustRoutes(init: TrustRoutesInit): Route[] {
 }
 
 /** C2SP tlog-tiles. */
-function logRoutes(init: LogRoutesInit): Route[] {
+function logRoutes({ log }: Pick<LogAnswersInit, 'log'>): Route[] {
+  const answers = logAnswers({ name: 'name log', log });
   return [
     route({
       ...ADMIN,
@@ -105,7 +106,7 @@ function logRoutes(init: LogRoutesInit): Route[] {
       path: '/log/checkpoint',
       body: 'none',
       summary: 'Returns the latest checkpoint of the name log, a signed note.',
-      handler: () => readCheckpoint(init),
+      handler: answers.checkpoint,
     }),
     route({
       ...ADMIN,
@@ -113,8 +114,8 @@ function logRoutes(init: LogRoutesInit): Route[] {
       path: '/log/tile/*',
       body: 'none',
       summary: 'Returns a tile of hashes of the name log, or a bundle of entries below `entries/`.',
-      schema: TILE,
-      handler: (context) => readTile(init, context),
+      schema: LOG_TILE,
+      handler: answers.tile,
     }),
   ];
 }

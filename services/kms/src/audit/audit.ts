@@ -8,11 +8,10 @@ import { Deadline, NEVER, RonError, sched, type Watch } from '@ron/kernel';
 import type { AcceptedAudit, AuditStatus } from '@ron/proto';
 import { type Log } from '@ron/telemetry';
 import { type ServiceRuntime } from '@ron/service';
-import { Witness, type WitnessInit } from '@ron/tlog';
+import { proveEntry, Witness, type WitnessInit } from '@ron/tlog';
 import type { concurrency } from '../concurrency.ts';
 import type { KmsConfig } from '../config.ts';
 import type { KmsCounters } from '../metrics.ts';
-import { proofOf } from './proof.ts';
 import { notSound, type Vault } from '../vault/vault.ts';
 import { Auditor, type Caller } from './auditor.ts';
 import { Checkpointer, type CheckpointLog } from './checkpointer.ts';
@@ -166,7 +165,7 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     },
     async prove(index, { deadline }) {
       await checkpointer.waitUntilCovered(index, deadline.signal);
-      return await proofOf(vault.log!, index);
+      return await proveEntry(vault.log!, index);
     },
     async close() {
       // [kms I-6] Waiting entries are written before the last checkpoint covers them.

@@ -1,8 +1,7 @@
 /** Handlers that read the audit log. */
 import { bytes, json, text, type RouteAnswer, type ByteSource, type RouteContext } from '@ron/ingress';
 import { isRonError, RonError } from '@ron/kernel';
-import { encodeMark, type TransparencyLog } from '@ron/tlog';
-import { proofOf } from '../audit/proof.ts';
+import { encodeMark, proveEntry, type TransparencyLog } from '@ron/tlog';
 import type { Pruner } from '../audit/pruner.ts';
 import { toBase64 } from '../base64.ts';
 import { callerOf } from './caller.ts';
@@ -71,7 +70,7 @@ export async function readProof(
   try {
     const entry = await log.entry(index);
     context.actsOn(factsOf(entry));
-    return json(200, await proofOf(log, index), freshOf(init));
+    return json(200, await proveEntry(log, index), freshOf(init));
   } catch (error) {
     // One answer for both, which does not reveal how many entries other tenants have.
     if (isRonError(error, 'forbidden') || isRonError(error, 'not_found')) throw unreadable(index);

@@ -1,7 +1,6 @@
-/** An inclusion proof of an audit entry, with everything that a client needs to verify it offline. */
+/** An inclusion proof of an entry, with everything that a client needs to verify it offline (`checkEntryProof`). */
 import { RonError } from '@ron/kernel';
-import type { TransparencyLog } from '@ron/tlog';
-import { toBase64 } from '../base64.ts';
+import type { TransparencyLog } from './log.ts';
 
 export interface EntryProof {
   readonly log_index: number;
@@ -9,11 +8,12 @@ export interface EntryProof {
   readonly leaf_hash_b64: string;
   readonly path_b64: readonly string[];
   readonly entry_b64: string;
+  /** The signed note. */
   readonly checkpoint: string;
 }
 
 /** Throws `not_found` while no checkpoint covers the entry. */
-export async function proofOf(log: TransparencyLog, index: number): Promise<EntryProof> {
+export async function proveEntry(log: TransparencyLog, index: number): Promise<EntryProof> {
   const { checkpoint } = log;
   if (checkpoint === undefined || index >= checkpoint.size) {
     throw new RonError('not_found', `entry ${index} is not covered by a checkpoint`);
@@ -28,3 +28,5 @@ export async function proofOf(log: TransparencyLog, index: number): Promise<Entr
     checkpoint: checkpoint.text,
   };
 }
+
+const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
