@@ -7,7 +7,9 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
 import { assertSameBytes, bytesOf, eventually } from '@ron/testkit';
-import { isAlive } from '../src/home.ts';
+import { homeAt, isAlive } from '../src/home.ts';
+import { callFiles } from '../src/up/table/capability-files.ts';
+import { SERVICE_TABLE } from '../src/up/table/services.ts';
 import { Process, ron, temporaryDir, up } from './support.ts';
 
 interface State {
@@ -15,6 +17,12 @@ interface State {
   readonly services: Record<string, string>;
   readonly pids: Record<string, number>;
 }
+
+/** Those of the calls of the table, and that of the owner of kms. */
+const CAPABILITIES_OK = new RegExp(
+  `^ok {4}${callFiles(homeAt(''), SERVICE_TABLE).length + 1} capabilities of services, valid for 59 minutes$`,
+  'm',
+);
 
 const stateOf = async (dir: string): Promise<State> =>
   JSON.parse(await readFile(join(dir, 'node.json'), 'utf8')) as State;
@@ -48,12 +56,10 @@ suite('ron up', { concurrency: 3 }, () => {
       assert.equal(await modeOf(join(dir, file)), 0o600, file);
     for (const file of ['keys', 'storage/keys'])
       await assert.rejects(stat(join(dir, file)), { code: 'ENOENT' }, 'with kms no key is on disk');
-    assert.deepEqual(Object.keys(JSON.parse(await readFile(join(dir, 'root.cap'), 'utf8')) as object), [
-      'storage',
-      'index',
-      'kms',
-      'passport',
-    ]);
+    assert.deepEqual(
+      Object.keys(JSON.parse(await readFile(join(dir, 'root.cap'), 'utf8')) as object),
+      SERVICE_TABLE.map(({ name }) => name),
+    );
     assert.match(await readFile(join(dir, 'logs/storage.log'), 'utf8'), /"msg":"ready"/);
     assert.ok((await readdir(join(cache, 'ron/compiled'))).length > 0, 'the services share a compile cache');
     assert.equal(await modeOf(join(cache, 'ron/compiled')), 0o700, 'a user who can write there can run code here');
@@ -63,7 +69,7 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.equal(ended.code, 0, ended.stderr);
     assert.equal(
       ended.stderr,
-      'draining storage, index\ndraining passport\ndraining kms\n',
+      'draining edge\ndraining storage, index\ndraining passport\ndraining kms\n',
       'callees drain after their callers',
     );
     assert.ok(!isAlive(pids['storage']!));
@@ -205,15 +211,9 @@ suite('ron up', { concurrency: 3 }, () => {
     const put = await ron(t, ['put', '-', '--dir', home], { input: 'forget me' });
     assert.equal((await ron(t, ['get', put.text.trim(), '--dir', home])).text, 'forget me');
     const files = await readdir(home, { recursive: true });
-    const callers = [
-      'storage/kms.cap',
-      'storage/index.cap',
-      'index/kms.cap',
-      'passport/kms.cap',
-      'passport/kms-log.cap',
-    ];
+    const callers = callFiles(homeAt(''), SERVICE_TABLE).map(({ path }) => path);
     const capabilities = ['root.cap', 'kms/owner.cap', ...callers];
-    const names = ['index', 'kms', 'passport', 'storage'];
+    const names = SERVICE_TABLE.map(({ name }) => name);
     const places = ['run', ...names, ...names.map((name) => `run/${name}.sock`)];
     const expected = ['lock', 'lock-journal', 'node.json', ...capabilities, ...places].toSorted();
     assert.deepEqual(files.toSorted(), expected);
@@ -273,7 +273,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const healthy = await ron(t, ['doctor', '--dir', dir]);
     assert.equal(healthy.code, 0, healthy.text);
     assert.match(healthy.text, new RegExp(`^ok {4}storage at ${node.services['storage']}, ready`, 'm'));
-    assert.match(healthy.text, /^ok {4}6 capabilities of services, valid for 59 minutes$/m);
+    assert.match(healthy.text, CAPABILITIES_OK);
     assert.match(healthy.text, /kms at [^]*passport at [^]*storage at /, 'callees come first');
     node.process.kill('SIGINT');
     await node.process.ended;
@@ -311,7 +311,7 @@ suite('ron up', { concurrency: 3 }, () => {
     node.process.kill('SIGINT');
     await node.process.ended;
     const stopped = await ron(t, ['doctor', '--dir', dir]);
-    assert.match(stopped.text, /^ok {4}6 capabilities of services, valid for 59 minutes$/m);
+    assert.match(stopped.text, CAPABILITIES_OK);
   });
 
   test('doctor finds missing and damaged capabilities, and makes all other checks', async (t) => {

@@ -39,6 +39,22 @@ const ANNOUNCES: Call = {
   isBackground: true,
 };
 
+/** Reads objects, and packs that are objects. */
+const READS_OBJECTS: Call = {
+  to: 'storage',
+  scopes: ['storage:get'],
+  config: { url: 'edge.storage_url', capability_file: 'edge.storage_capability_file' },
+};
+
+/** Signs the checkpoints of the fill log with a key of its own tenant. */
+const SIGNS_FILLS: Call = {
+  to: 'kms',
+  purpose: 'fills',
+  scopes: ['kms:create', 'kms:sign'],
+  caveats: ['tenant = edge'],
+  config: { url: 'edge.kms_url', capability_file: 'edge.kms_capability_file' },
+};
+
 /** The calls of every service that checks capabilities and neither derives keys nor issues. */
 const authCalls = (name: Service): readonly Call[] => [derivesKeys(audiencePrefix(name)), POLLS_REVOCATIONS];
 
@@ -158,6 +174,12 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
       is_optional: true,
     },
     indexDefaults,
+  ),
+  service(
+    'edge',
+    import.meta.resolve('@ron/edge'),
+    { calls: [...authCalls('edge'), READS_OBJECTS, SIGNS_FILLS], sealed_files: [CACHE], is_optional: true },
+    withDataDir('edge'),
   ),
   service(
     'kms',
