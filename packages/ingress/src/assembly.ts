@@ -7,6 +7,7 @@
 import { Admission } from '@ron/kernel';
 import { warnAtMostEvery } from '@ron/telemetry';
 import { AnswerSender } from './answer/answer-sender.ts';
+import { Cors } from './answer/cors.ts';
 import type { IngressLog } from './answer/answer-sender.ts';
 import { Reasons } from './answer/reasons.ts';
 import { Responder } from './answer/responder.ts';
@@ -63,6 +64,8 @@ export interface Core {
   readonly draining: AbortController;
   /** Aborted when the listener is closed. */
   readonly closing: AbortController;
+  /** Undefined: no origin may read answers. */
+  readonly cors: Cors | undefined;
   /** All routes, the health routes first. */
   readonly routes: readonly Route[];
   readonly health_paths: ReadonlySet<string>;
@@ -76,7 +79,8 @@ export function createCore(init: IngressInit, config: IngressConfig, is_tls: boo
   admissionGauges(init.metrics, admission);
   const proxies = compileProxies(config.trusted_proxies);
   const limiter = new ConnectionLimiter(admission, (ip) => proxies.check(ip));
-  const { routes, health_paths } = allRoutes(init, readiness, responder);
+  const cors = init.cors === undefined ? undefined : new Cors(init.cors);
+  const { routes, health_paths } = allRoutes(init, readiness, responder, cors);
   const counters = init.counters ?? ownCounters(init.metrics);
   const metrics = new IngressMetrics(init.metrics, counters, routes.map(routeName), reasons);
   const sweeper = createSweeper(config, metrics);
@@ -95,6 +99,7 @@ export function createCore(init: IngressInit, config: IngressConfig, is_tls: boo
     scheduler,
     draining: new AbortController(),
     closing: new AbortController(),
+    cors,
     routes,
     health_paths,
   };
@@ -104,6 +109,7 @@ function allRoutes(
   init: IngressInit,
   readiness: Readiness,
   responder: Responder,
+  cors: Cors | undefined,
 ): Pick<Core, 'routes' | 'health_paths'> {
   const { service, version } = init;
   let openapi_json: string | undefined;
@@ -116,7 +122,7 @@ function allRoutes(
     metrics: init.metrics,
     openapi: () => (openapi_json ??= JSON.stringify(openapiDocument({ title: service, version }, routes))),
   });
-  const routes: readonly Route[] = [...health, ...init.routes];
+  const routes: readonly Route[] = [...health, ...init.routes, ...(cors?.preflights(init.routes) ?? [])];
   return { routes, health_paths: new Set(health.map((row) => row.path)) };
 }
 
@@ -157,6 +163,7 @@ export function createRequestPath(
     metrics,
     answers,
     access: init.access,
+    cors: core.cors,
     lanes: init.lanes ?? {},
     deadlines: init.deadlines,
     signal: core.closing.signal,
@@ -184,7 +191,17 @@ export function createRequestPath(
   const fast =
     init.fast === undefined
       ? undefined
-      : fastPathOf({ source: init.fast, admission, responder, sweeper, host, pipeline, answers, access_log });
+      : fastPathOf({
+          source: init.fast,
+          admission,
+          responder,
+          sweeper,
+          host,
+          pipeline,
+          answers,
+          cors: core.cors,
+          access_log,
+        });
   guards.open(router, fast);
   const socket_fast_path =
     fast === undefined ? undefined : new SocketFastPath({ config, fast, admission, sweeper, scheduler, checks });

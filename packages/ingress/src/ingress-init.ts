@@ -28,6 +28,8 @@ export interface IngressInit {
   readonly lanes?: Readonly<Record<string, LaneQueue>>;
   /** The deadlines that routes name, such as a `ServiceRuntime`. */
   readonly deadlines?: DeclaredDeadlines;
+  /** The origins whose pages may read the rows with `cors`; `*` means all. Read for each request. Default none. */
+  readonly cors?: () => readonly string[];
   /** Bytes in RAM that are answered before routing. */
   readonly fast?: FastSource;
   /** Checks capabilities. May be omitted only if every route is open. */

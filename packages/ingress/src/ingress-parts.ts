@@ -56,7 +56,7 @@ export function fastPathOf(init: FastPathInit): FastPath {
   const { route } = init.source;
   const prepared = init.pipeline.preparedRoute(route);
   if (prepared === undefined) throw new RonError('internal', `the fast path names ${route}, which is not a route`);
-  return new FastPath(init, prepared);
+  return new FastPath(prepared.row.cors === true ? init : { ...init, cors: undefined }, prepared);
 }
 
 export interface ExchangeHostInit {

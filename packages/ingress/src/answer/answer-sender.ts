@@ -110,6 +110,7 @@ export class AnswerSender {
       onHead: () => exchange.answerBegan(),
       stall_ms: config.write_timeout_ms,
       headers: responder.byteHeaders(extra),
+      lines: exchange.cors_lines,
       refuse: (error) => this.fail(exchange, error),
       onOutcome: (outcome) => this.#onOutcome(exchange, outcome),
     });

@@ -2,7 +2,8 @@
  * Writes answers, and is the only place that sets the headers of every answer.
  *
  * Contract: every answer has `nosniff`, `no-referrer`, the correlation id and a correct length. While draining, and
- * whenever the rest of the request will not be read, it also closes the connection. No answer names an allowed origin. A
+ * whenever the rest of the request will not be read, it also closes the connection. Answers name an allowed origin only on
+ * rows with `cors`. A
  * failure after the headers are sent cuts the connection (`cut-answer.ts`): a cut answer never looks complete.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -10,6 +11,7 @@ import { cutAnswer, watchFraming } from './cut-answer.ts';
 import { problemFor } from './problem.ts';
 import { lingerOnClose } from '../connection/linger.ts';
 import type { Reasons } from './reasons.ts';
+import { Exchange } from '../request/exchange.ts';
 import type { AnswerHeaders } from '../table/routes.ts';
 
 /** An unread body up to this size is read and dropped, which costs less than a new connection. */
@@ -104,6 +106,7 @@ export class Responder {
     const head = [...this.#common];
     for (const name in headers) head.push(name, headers[name]!);
     if (extra !== undefined) for (const name in extra) head.push(name, extra[name]!);
+    pushLines(head, res.req);
     if (this.#closes(res.req) || close) head.push('Connection', 'close');
     res.writeHead(status, head);
     if (res.req.method === 'HEAD') res.end();
@@ -114,6 +117,7 @@ export class Responder {
     const head = [...this.#common];
     head.push('X-Corr-ID', corr_id);
     if (extra !== undefined) for (const name in extra) head.push(name, extra[name]!);
+    pushLines(head, res.req);
     if (this.#closes(res.req)) head.push('Connection', 'close');
     return head;
   }
@@ -140,4 +144,9 @@ function bodyLeft(req: IncomingMessage): 'nothing' | 'little' | 'too much' {
     if (name.length === 17 && name.toLowerCase() === 'transfer-encoding') return 'too much';
   }
   return 'nothing';
+}
+
+function pushLines(head: string[], req: IncomingMessage): void {
+  const lines = Exchange.of(req)?.cors_lines;
+  if (lines !== undefined && lines.length > 0) head.push(...lines);
 }

@@ -20,6 +20,8 @@ export interface ByteDescription extends Omit<Validators, 'etag'> {
   readonly encoding?: string;
   /** When the origin produced them (Unix ms): answers carry `Age`. Default: no `Age`. */
   readonly born_ms?: number;
+  /** The value of `Cache-Status` (RFC 9211). With `expires_ms` (Unix ms) it also states the `ttl`, below 0 once it has passed. */
+  readonly cache_status?: { readonly text: string; readonly expires_ms?: number | undefined };
   /** Whether `Range` is honoured. Default true. */
   readonly ranges?: boolean;
   /** `Cache-Control`, `Vary` and similar headers: sent with every answer, even without a body. */
@@ -93,6 +95,11 @@ const AGE_S_MAX = 2 ** 31;
 export function ageNow(born_ms: number): string {
   const age_s = Math.floor((sched.wall_ms() - born_ms) / 1000);
   return String(Math.min(Math.max(age_s, 0), AGE_S_MAX));
+}
+
+/** The value of `Cache-Status` now. */
+export function cacheStatusNow({ text, expires_ms }: NonNullable<ByteDescription['cache_status']>): string {
+  return expires_ms === undefined ? text : `${text}; ttl=${Math.ceil((expires_ms - sched.wall_ms()) / 1000)}`;
 }
 
 function pushHeader(head: string[], status: number, name: string, value: string): void {

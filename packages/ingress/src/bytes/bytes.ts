@@ -11,7 +11,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { assert, RonError } from '@ron/kernel';
 import { chooseVariant } from './accept-encoding.ts';
-import { ageNow, byteAnswer, byteHead, varyByEncoding } from './byte-answer.ts';
+import { ageNow, byteAnswer, byteHead, cacheStatusNow, varyByEncoding } from './byte-answer.ts';
 import type { ByteDescription } from './byte-answer.ts';
 import { endWith, refuse, Transfer } from './transfer.ts';
 
@@ -53,6 +53,8 @@ export interface ServeBytesInit {
   /** The longest wait for a batch of the source. */
   readonly stall_ms: number;
   readonly headers?: Readonly<Record<string, string>>;
+  /** Further names and values, appended to the head. */
+  readonly lines?: readonly string[];
   /** Answers a refusal (412, 416, or a source that failed at once) instead of the default problem answer. */
   readonly refuse?: (error: unknown) => void;
   /** Called when the head is sent: from then on the limits on progress apply instead of a deadline. */
@@ -89,6 +91,8 @@ function answer(
   if ('error' in plan) return refuse(req, res, init, plan.error);
   const head = byteHead(source, plan, init.headers);
   if (given.variants !== undefined) varyByEncoding(head);
+  if (init.lines !== undefined) head.push(...init.lines);
+  if (source.cache_status !== undefined) head.push('Cache-Status', cacheStatusNow(source.cache_status));
   if (source.born_ms !== undefined) head.push('Age', ageNow(source.born_ms));
   head.push('X-Corr-ID', init.corr_id);
   if (plan.status === 304 || method === 'HEAD' || plan.start === plan.end) {

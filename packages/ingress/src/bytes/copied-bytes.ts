@@ -23,6 +23,7 @@ export class CopiedBytes implements ByteSource {
   readonly headers: Readonly<Record<string, string>>;
   readonly encoding?: string;
   readonly born_ms?: number;
+  readonly cache_status?: NonNullable<ByteDescription['cache_status']>;
   /** Defined if the body is small. */
   readonly text: string | undefined;
   #ram: Batch | undefined;
@@ -30,7 +31,7 @@ export class CopiedBytes implements ByteSource {
   constructor(
     bytes: Uint8Array,
     about: Required<Pick<ByteDescription, 'etag' | 'media_type' | 'headers'>> &
-      Pick<ByteDescription, 'encoding' | 'born_ms'>,
+      Pick<ByteDescription, 'encoding' | 'born_ms' | 'cache_status'>,
   ) {
     this.size = bytes.length;
     this.etag = about.etag;
@@ -38,6 +39,7 @@ export class CopiedBytes implements ByteSource {
     this.headers = about.headers;
     if (about.encoding !== undefined) this.encoding = about.encoding;
     if (about.born_ms !== undefined) this.born_ms = about.born_ms;
+    if (about.cache_status !== undefined) this.cache_status = about.cache_status;
     this.text = bytes.length <= TEXT_BYTES_MAX ? textOf(bytes) : undefined;
     this.#ram = this.text === undefined ? [Uint8Array.from(bytes)] : undefined;
   }

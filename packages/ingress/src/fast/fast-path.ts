@@ -14,7 +14,8 @@ import type { AccessFacts, AccessGrant, AccessVerdict } from '@ron/proto';
 import { refusalError } from '../guards/access.ts';
 import { chooseVariant } from '../bytes/accept-encoding.ts';
 import type { AnswerSender } from '../answer/answer-sender.ts';
-import { ageNow, byteHead, varyByEncoding } from '../bytes/byte-answer.ts';
+import type { Cors } from '../answer/cors.ts';
+import { ageNow, byteHead, cacheStatusNow, varyByEncoding } from '../bytes/byte-answer.ts';
 import type { Batch, ByteSource } from '../bytes/bytes.ts';
 import type { Connection } from '../connection/connection.ts';
 import { CopiedBytes, TEXT_BYTES_MAX, textOf } from '../bytes/copied-bytes.ts';
@@ -24,7 +25,7 @@ import { hasBody } from '../guards/header-checks.ts';
 import type { HeaderView } from '../guards/header-scan.ts';
 import type { Pipeline } from '../request/pipeline.ts';
 import { InflightPermit } from '../guards/inflight-permit.ts';
-import { acceptEncodingIn } from './simple-get.ts';
+import { acceptEncodingIn, originIn } from './simple-get.ts';
 import type { SimpleGet } from './simple-get.ts';
 import type { PreparedRoute } from '../table/prepared-route.ts';
 import type { Responder } from '../answer/responder.ts';
@@ -49,8 +50,8 @@ export class FastEntry {
   /** The same content in all codings, including this one; undefined if it has no coding and no variants. */
   readonly #variants: readonly FastEntry[] | undefined;
   /**
-   * Names and values of the 200 answer as a flat list, built by the first answer. The last value is the correlation
-   * id; with `born_ms` the one before is `Age`.
+   * Names and values of the 200 answer as a flat list, built by the first answer. The last values differ between answers:
+   * `Cache-Status` and `Age` if the source has them, then the correlation id.
    */
   head_200: string[] | undefined = undefined;
   head_304: string[] | undefined = undefined;
@@ -97,6 +98,8 @@ export interface FastSource {
    * no capability and admission has room, before or after the request has taken its permit. It may read, but not wait.
    */
   openNow?(target: string): FastEntry | undefined;
+  /** Called once for each answer from an entry, for counters. Must not throw. */
+  served?(entry: FastEntry): void;
 }
 
 export interface FastPathInit {
@@ -107,6 +110,8 @@ export interface FastPathInit {
   readonly host: ExchangeHost;
   readonly pipeline: Pipeline;
   readonly answers: AnswerSender;
+  /** The origins that the route allows; undefined if it allows none. */
+  readonly cors: Cors | undefined;
   /** Every answer is logged, so none is sent without an exchange. */
   readonly access_log: boolean;
 }
@@ -160,25 +165,34 @@ export class FastPath {
     return if_none_match === undefined || if_none_match === entry.source.etag ? entry : undefined;
   }
 
-  /** The head as text, up to the lines that differ between answers. Throws if a header is invalid. */
-  headText(entry: FastEntry, status: 200 | 304): string {
+  /** The head as text, without date and correlation id. Throws if a header is invalid. */
+  headText(entry: FastEntry, status: 200 | 304, request: SimpleGet): string {
     const head =
       status === 200
         ? (entry.head_200_text ??= this.#headText(entry, 200))
         : (entry.head_304_text ??= this.#headText(entry, 304));
-    const { born_ms } = entry.source;
-    return born_ms === undefined ? head : `${head}Age: ${ageNow(born_ms)}\r\n`;
+    const { born_ms, cache_status } = entry.source;
+    const { cors } = this.#init;
+    if (born_ms === undefined && cache_status === undefined && cors === undefined) return head;
+    const allowed = cors === undefined ? '' : cors.textFor(originIn(request.headers));
+    const status_line = cache_status === undefined ? '' : `Cache-Status: ${cacheStatusNow(cache_status)}\r\n`;
+    const age_line = born_ms === undefined ? '' : `Age: ${ageNow(born_ms)}\r\n`;
+    return head + allowed + status_line + age_line;
   }
 
   #headText(entry: FastEntry, status: 200 | 304): string {
     const head = this.#head(entry, status);
     let text = status === 200 ? 'HTTP/1.1 200 OK\r\n' : 'HTTP/1.1 304 Not Modified\r\n';
-    const end = head.length - (entry.source.born_ms === undefined ? 2 : 4);
+    const end = head.length - tailOf(entry.source);
     for (let i = 0; i < end; i += 2) {
       validateHeaderValue(head[i]!, head[i + 1]!);
       text += `${head[i]}: ${head[i + 1]}\r\n`;
     }
     return text;
+  }
+
+  served(entry: FastEntry): void {
+    this.#init.source.served?.(entry);
   }
 
   /** Counts an answer that was sent without an exchange. */
@@ -221,18 +235,20 @@ export class FastPath {
     const { source } = entry;
     const conditional = view.conditional || (view.if_none_match !== undefined && view.if_none_match !== source.etag);
     if (conditional || source.size > WHOLE_BYTES_MAX) {
+      this.served(entry);
       this.#init.answers.answerBytes(this.#exchange(req, res, arrival), source, undefined);
       return true;
     }
     const status = view.if_none_match === undefined ? 200 : 304;
     const head =
       status === 200 ? (entry.head_200 ??= this.#head(entry, 200)) : (entry.head_304 ??= this.#head(entry, 304));
-    head[head.length - 1] = arrival.corr_id;
-    if (source.born_ms !== undefined) head[head.length - 3] = ageNow(source.born_ms);
-    res.writeHead(status, head);
+    const lines = this.#init.cors?.linesFor(view.origin);
+    updateTail(head, source, arrival.corr_id);
+    res.writeHead(status, lines === undefined || lines.length === 0 ? head : [...lines, ...head]);
     if (status === 304 || method === 'HEAD') res.end();
     else if (entry.body_text !== undefined) res.end(entry.body_text, 'latin1');
     else endWith(res, source.ram);
+    this.served(entry);
     this.#settle(req, res, arrival, status);
     return true;
   }
@@ -252,6 +268,7 @@ export class FastPath {
     const answer = status === 304 ? { status } : { status, start: 0, end: source.size };
     const head = byteHead(source, answer, this.#init.responder.byteHeaders(undefined));
     if (entry.varies) varyByEncoding(head);
+    if (source.cache_status !== undefined) head.push('Cache-Status', '');
     if (source.born_ms !== undefined) head.push('Age', '');
     head.push('X-Corr-ID', '');
     return head;
@@ -262,6 +279,20 @@ export class FastPath {
     const { connection, corr_id, ip, start_ms } = arrival;
     const permit = new InflightPermit(admission, arrival.address, true);
     sweeper.watch(connection);
-    return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, permit);
+    const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, permit);
+    if (this.#init.cors !== undefined) exchange.cors_lines = this.#init.cors.linesFor(req.headers.origin);
+    return exchange;
   }
+}
+
+/** The number of names and values at the end of a head that differ between answers. */
+function tailOf({ born_ms, cache_status }: RamSource): number {
+  return 2 + (born_ms === undefined ? 0 : 2) + (cache_status === undefined ? 0 : 2);
+}
+
+function updateTail(head: string[], { born_ms, cache_status }: RamSource, corr_id: string): void {
+  let at = head.length - 1;
+  head[at] = corr_id;
+  if (born_ms !== undefined) head[(at -= 2)] = ageNow(born_ms);
+  if (cache_status !== undefined) head[at - 2] = cacheStatusNow(cache_status);
 }

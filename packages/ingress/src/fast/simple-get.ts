@@ -13,7 +13,7 @@ export interface SimpleGet {
   /** A correlation id that may be echoed. */
   readonly corr_id: string | undefined;
   readonly if_none_match: string | undefined;
-  /** All header lines, for `acceptEncodingIn`. */
+  /** All header lines, for `acceptEncodingIn` and `originIn`. */
   readonly headers: string;
 }
 
@@ -27,7 +27,10 @@ const SIMPLE_GET_BYTES_MAX = 2048;
 export const simpleGetBytesMax = (header_bytes_max: number, header_count_max: number): number =>
   Math.min(SIMPLE_GET_BYTES_MAX, header_bytes_max, header_count_max * LINE_BYTES_MIN);
 
-/** Headers that do not affect the answer, except `Accept-Encoding`, which is read if the object has codings. */
+/**
+ * Headers that do not affect the answer, except `Accept-Encoding`, which is read if the object has codings, and `Origin`,
+ * which is read if the route allows origins.
+ */
 const IGNORED =
   'User-Agent|Accept|Accept-Encoding|Accept-Language|Cache-Control|Pragma|Referer|Origin|traceparent|tracestate|Sec-[A-Za-z-]{2,24}';
 const line = (name: string, value: string): string => `(?:${name}): ?${value}\r\n`;
@@ -71,9 +74,18 @@ function headersIn(text: string): typeof known {
 }
 
 const ACCEPT_ENCODING = /^Accept-Encoding: ?(.*)$/gim;
+const ORIGIN = /^Origin: ?(.*)$/gim;
 
 /** The value in the header lines of a recognised request; several lines are joined. */
 export function acceptEncodingIn(headers: string): string | undefined {
-  const values = Array.from(headers.matchAll(ACCEPT_ENCODING), (match) => match[1]!.trim());
+  return valuesIn(headers, ACCEPT_ENCODING);
+}
+
+export function originIn(headers: string): string | undefined {
+  return valuesIn(headers, ORIGIN);
+}
+
+function valuesIn(headers: string, lines: RegExp): string | undefined {
+  const values = Array.from(headers.matchAll(lines), (match) => match[1]!.trim());
   return values.length === 0 ? undefined : values.join(', ');
 }

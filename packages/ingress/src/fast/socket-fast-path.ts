@@ -98,7 +98,7 @@ export class SocketFastPath {
     const entry = fast.entryFor(request);
     if (entry === undefined) return undefined;
     const corr_id = corrIdFrom(request.corr_id);
-    const head = `${fast.headText(entry, status)}${this.#date()}X-Corr-ID: ${corr_id}${this.#keep_alive}`;
+    const head = `${fast.headText(entry, status, request)}${this.#date()}X-Corr-ID: ${corr_id}${this.#keep_alive}`;
     return { entry, status, head };
   }
 
@@ -129,6 +129,8 @@ class UnparsedConnection implements InflightRequest {
   #hasEnded = false;
   /** The answer that is not written yet. */
   #due: PreparedAnswer | undefined;
+  /** The entry of the last answer. */
+  #entry: FastEntry | undefined;
   /** A packet that waits until its address is scheduled. */
   #held: Buffer | undefined;
 
@@ -203,6 +205,7 @@ class UnparsedConnection implements InflightRequest {
     this.#isAnswering = true;
     this.#connection.add(this);
     this.#due = answer;
+    this.#entry = answer.entry;
     this.#fast_path.sendSoon(this);
   }
 
@@ -240,6 +243,7 @@ class UnparsedConnection implements InflightRequest {
     if (this.#permit === undefined) admission.leave(this.#address);
     else this.#permit.end();
     this.#permit = undefined;
+    if (status !== 0) fast.served(this.#entry!);
     fast.count(status, (sched.now_ms() - this.#start_ms) / 1000);
     this.#connection.remove(this);
     if (socket.isPaused()) socket.resume();

@@ -13,6 +13,8 @@ export interface HeaderView {
   if_none_match: string | undefined;
   /** All lines of the name, joined. */
   accept_encoding: string | undefined;
+  /** All lines of the name, joined. */
+  origin: string | undefined;
   /** Any of Range, If-Range, If-Match, If-Modified-Since, If-Unmodified-Since, or a second If-None-Match. */
   conditional: boolean;
   content_length: string | undefined;
@@ -39,6 +41,7 @@ export function newHeaderView(): HeaderView {
     authorization_count: 0,
     if_none_match: undefined,
     accept_encoding: undefined,
+    origin: undefined,
     conditional: false,
     content_length: undefined,
     content_length_count: 0,
@@ -63,7 +66,7 @@ function joined(before: string | undefined, value: string): string {
 
 /** Reads all headers into `view`, which is overwritten. */
 export function scanHeaders(raw: readonly string[], view: HeaderView): void {
-  view.host = view.corr_id = view.authorization = view.if_none_match = view.accept_encoding = undefined;
+  view.host = view.corr_id = view.authorization = view.if_none_match = view.accept_encoding = view.origin = undefined;
   view.content_length = view.transfer_encoding = view.content_type = view.content_encoding = undefined;
   view.host_count = view.authorization_count = 0;
   view.content_length_count = view.transfer_encoding_count = 0;
@@ -85,6 +88,7 @@ function scanHeader(name: string, value: string, view: HeaderView): void {
       break;
     case 6:
       if (is(name, 'expect')) view.expect = true;
+      else if (is(name, 'origin')) view.origin = joined(view.origin, value);
       break;
     case 7:
       if (is(name, 'upgrade')) view.upgrade = true;

@@ -40,6 +40,7 @@ interface Carrier extends IncomingMessage {
   [kExchange]?: Exchange;
 }
 
+const NO_LINES: readonly string[] = Object.freeze([]);
 const NO_FIELDS: Readonly<Record<string, string>> = Object.freeze({});
 
 export class Exchange extends RequestHead implements InflightRequest, RouteContext {
@@ -52,6 +53,8 @@ export class Exchange extends RequestHead implements InflightRequest, RouteConte
   metrics: RouteMetrics;
   prepared: PreparedRoute | undefined = undefined;
   budget_ms = 0;
+  /** Headers of CORS, appended to every answer: names and values. */
+  cors_lines: readonly string[] = NO_LINES;
   params: Readonly<Record<string, string>> = NO_FIELDS;
   query: Readonly<Record<string, string>> = NO_FIELDS;
   body: unknown = undefined;

@@ -11,6 +11,7 @@ import { RonError, sched } from '@ron/kernel';
 import type { AccessCheck, AccessFacts, AccessGrant, AccessVerdict } from '@ron/proto';
 import { refusalError } from '../guards/access.ts';
 import type { AnswerSender } from '../answer/answer-sender.ts';
+import type { Cors } from '../answer/cors.ts';
 import { Body, BufferedBody, tooLarge } from '../body/body.ts';
 import type { Gathered } from '../body/body.ts';
 import { requestBudget_ms } from './budget.ts';
@@ -36,6 +37,7 @@ export interface PipelineInit {
   readonly metrics: IngressMetrics;
   readonly answers: AnswerSender;
   readonly access: AccessCheck | undefined;
+  readonly cors: Cors | undefined;
   readonly lanes: Readonly<Record<string, LaneQueue>>;
   readonly deadlines: DeclaredDeadlines | undefined;
   /** Aborts when the listener closes. */
@@ -79,6 +81,8 @@ export class Pipeline {
   begin(exchange: Exchange, prepared: PreparedRoute): void {
     exchange.prepared = prepared;
     exchange.metrics = prepared.metrics;
+    if (prepared.row.cors === true && this.#init.cors !== undefined)
+      exchange.cors_lines = this.#init.cors.linesFor(exchange.headers.origin);
     // [storage I-4] [kms I-4] [index I-4] Every routed request has a budget.
     const budget_ms = prepared.budget_ms();
     exchange.budget_ms = exchange.has_budget ? requestBudget_ms(exchange.req, budget_ms) : budget_ms;

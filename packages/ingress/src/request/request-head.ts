@@ -15,6 +15,8 @@ import type { HeaderView } from '../guards/header-scan.ts';
 
 export class RequestHead {
   readonly req: IncomingMessage;
+  /** The authority: of an absolute target, or the `Host` header. */
+  host: string | undefined = undefined;
   authorization: string | undefined = undefined;
   content_length: string | undefined = undefined;
   content_type: string | undefined = undefined;
@@ -28,6 +30,7 @@ export class RequestHead {
   }
 
   noteHeaders(view: HeaderView): void {
+    this.host = view.host;
     this.authorization = view.authorization;
     this.content_length = view.content_length;
     this.content_type = view.content_type;

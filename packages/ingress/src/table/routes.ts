@@ -45,6 +45,8 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   /** The values of all lines with this name, in order. The name may be in any case. */
   headerValues(name: string): readonly string[];
   readonly method: string;
+  /** The authority of the request, checked against the hosts that the listener serves. */
+  readonly host: string | undefined;
   readonly corr_id: string;
   readonly ip: string;
   /** The accepted capability; undefined on open routes. */
@@ -160,6 +162,8 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly gather_bytes_max?: number;
   /** `health` routes skip drain, rate, admission and queues. They must be `inline`, open and without parameters. */
   readonly access?: 'work' | 'health';
+  /** Whether pages of other origins may read the answers, if the listener lists them; see cors.ts. Default false. */
+  readonly cors?: boolean;
   readonly tags?: readonly string[];
   /** Sent with every refusal of this route, for protocols that require it. Other answers set their own. */
   readonly refusal_headers?: AnswerHeaders;

@@ -87,7 +87,7 @@ export type AuthInit = Pick<ServiceAuthInit, 'dir' | 'deriver' | 'unlock' | 'kee
   readonly onRefreshed?: () => Promise<void>;
 };
 
-type Listening = Partial<Pick<IngressInit, 'lanes' | 'fast' | 'reasons' | 'readiness'>>;
+type Listening = Partial<Pick<IngressInit, 'lanes' | 'fast' | 'reasons' | 'readiness' | 'cors'>>;
 
 /** Everything that `open` returns. */
 export interface Opened<C, D extends Concurrency, P> extends Listening {

@@ -170,7 +170,7 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
 
   #createIngress(opened: Opened<Config<K>, D, P>): Promise<Ingress> {
     const { metrics, log } = this.#init;
-    const { routes, lanes, fast, reasons, facts = {} } = opened;
+    const { routes, lanes, fast, reasons, cors, facts = {} } = opened;
     const auth = this.#auth?.service;
     return createIngress({
       service: this.#definition.name,
@@ -184,6 +184,7 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
       ...(lanes && { lanes }),
       ...(fast && { fast }),
       ...(reasons && { reasons }),
+      ...(cors && { cors }),
       access: opened.access ?? this.#checker(opened),
       readiness: this.#readiness(opened),
       health: () => {
