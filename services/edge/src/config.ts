@@ -3,6 +3,7 @@ import { AUTH_KEYS, checkAuthKeys, checkPassportKeys } from '@ron/auth/service';
 import { defineConfig, key, type ConfigOf } from '@ron/config';
 import { checkIngressKeys, INGRESS_SEED_KEYS } from '@ron/ingress';
 import { PROCESS_KEYS } from '@ron/service';
+import { checkFillKeys } from './fill/fill-keys.ts';
 
 const EDGE_KEYS = {
   data_dir: key.optional(
@@ -205,6 +206,7 @@ export const schema = defineConfig(KEYS, (config, report) => {
   checkIngressKeys(config, report);
   checkAuthKeys(config, report);
   checkPassportKeys(config, report);
+  checkFillKeys(config, report);
   const { edge, amnesia } = config;
   if (config.data_dir === undefined && !amnesia.enabled)
     report('data_dir', 'a directory, unless amnesia.enabled is set');

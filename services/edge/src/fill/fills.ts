@@ -22,11 +22,12 @@ export interface FillResult {
 
 export interface Fills {
   /**
-   * Waits for the fill of a key; the fill goes on if the caller leaves. `stale` is revalidated instead of fetched.
+   * Waits for the fill of a key; the fill goes on if the caller leaves. `stale` is revalidated instead of fetched. The queue
+   * is fair by `ip`.
    * Refuses with the reason of the page: `not_allowed`, `amnesia`, `body_cap`, `decompress_cap`, `etag_invalid`, `timeout`;
    * with `busy` if the queue is full, `bad_gateway`, `breaker_open`.
    */
-  fill(missing: Missing, stale: CachedAsset | undefined, deadline: Deadline): Promise<FillResult>;
+  fill(missing: Missing, stale: CachedAsset | undefined, deadline: Deadline, ip: string): Promise<FillResult>;
   /** Starts a revalidation in the background, for stale-while-revalidate. Does nothing if the queue is full. */
   refresh(missing: Missing, stale: CachedAsset): void;
 }
@@ -37,4 +38,6 @@ export interface FilledAsset {
   readonly body: StoredBody;
   /** The generation of the cache when the fill began. */
   readonly generation: number;
+  /** The task calls it once the asset is kept, or is not going to be: until then the fill answers requests of its key. */
+  settled(): void;
 }

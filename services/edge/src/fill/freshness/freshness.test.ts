@@ -73,7 +73,7 @@ const AGES: readonly (readonly [given: Partial<FreshnessFields>, after_ms: numbe
   [{ date: http(AT_MS - 30_000), age_s: 40 }, 1000, 41],
   [{ date: http(AT_MS + 30_000) }, 0, 0],
   [{ date: 'today' }, 3000, 3],
-  [{ date: http(AT_MS), response_ms: AT_MS + 900, request_ms: AT_MS + 900 }, 900, 0],
+  [{ date: http(AT_MS), response_ms: AT_MS + 900, request_ms: AT_MS + 900 }, 1000, 0],
 ];
 
 for (const [given, after_ms, age_s] of AGES)

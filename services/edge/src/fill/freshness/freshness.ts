@@ -31,8 +31,12 @@ export interface Freshness {
   readonly source: LifetimeSource;
   /** How long the answer is fresh, from its creation at the origin. Infinity for objects. */
   readonly lifetime_s: number;
-  /** The value of `Age`. */
+  /** The value of `Age`: `max(apparent_ms, Age of the origin + delay_ms) + resident_ms`. */
   readonly age_s: number;
+  /** The terms of the age (RFC 9111, 4.2.3). */
+  readonly apparent_ms: number;
+  readonly delay_ms: number;
+  readonly resident_ms: number;
   readonly isFresh: boolean;
   /** How long it stays fresh; 0 if it is stale. */
   readonly fresh_ms: number;
@@ -49,6 +53,9 @@ const OBJECT: Freshness = {
   source: 'object',
   lifetime_s: Infinity,
   age_s: 0,
+  apparent_ms: 0,
+  delay_ms: 0,
+  resident_ms: 0,
   isFresh: true,
   fresh_ms: Infinity,
   while_revalidate_ms: Infinity,
@@ -69,7 +76,9 @@ export function freshnessOf(meta: Pick<AssetMeta, 'freshness'>, rules: StaleRule
   const control = parseCacheControl(fields.cache_control);
   const { source, lifetime_s } = lifetimeOf(fields, control);
   const isClockBack = now_ms < fields.response_ms - CLOCK_STEP_MS;
-  const age_ms = initialAge_ms(fields) + Math.max(0, now_ms - fields.response_ms);
+  const { apparent_ms, delay_ms } = initialAge(fields);
+  const resident_ms = Math.max(0, now_ms - fields.response_ms);
+  const age_ms = Math.max(apparent_ms, fields.age_s * 1000 + delay_ms) + resident_ms;
   const rest_ms = isClockBack ? 0 : lifetime_s * 1000 - age_ms;
   const { flags, times } = control;
   const mustRevalidate =
@@ -82,6 +91,9 @@ export function freshnessOf(meta: Pick<AssetMeta, 'freshness'>, rules: StaleRule
     source,
     lifetime_s,
     age_s: Math.floor(age_ms / 1000),
+    apparent_ms,
+    delay_ms,
+    resident_ms,
     isFresh: rest_ms > 0,
     fresh_ms: Math.max(0, rest_ms),
     while_revalidate_ms: staleWithin(rules.stale_while_revalidate, times.get('stale-while-revalidate')),
@@ -112,12 +124,11 @@ function lifetimeOf(
   return { source: 'heuristic', lifetime_s: Math.min(guess_s, HEURISTIC_MAX_S) };
 }
 
-/** RFC 9111, 4.2.3: the age when the answer arrived. */
-function initialAge_ms(fields: FreshnessFields): number {
+/** RFC 9111, 4.2.3: the terms of the age when the answer arrived. */
+function initialAge(fields: FreshnessFields): { readonly apparent_ms: number; readonly delay_ms: number } {
   // `Date` has no fraction of a second, so an answer of this second has no apparent age.
   const apparent_ms = Math.max(0, Math.floor(fields.response_ms / 1000) * 1000 - dateOf(fields));
-  const delay_ms = Math.max(0, fields.response_ms - fields.request_ms);
-  return Math.max(apparent_ms, fields.age_s * 1000 + delay_ms);
+  return { apparent_ms, delay_ms: Math.max(0, fields.response_ms - fields.request_ms) };
 }
 
 /** The time at which the origin made the answer; without a valid `Date`, that of its arrival. */
