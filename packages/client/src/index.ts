@@ -5,6 +5,7 @@ export * from './edge-client.ts';
 export * from './index-client.ts';
 export * from './kms-client.ts';
 export * from './object-hasher.ts';
+export * from './pack-source.ts';
 export * from './passport-client.ts';
 export * from './progress.ts';
 export * from './receipt.ts';

@@ -1,5 +1,6 @@
 /**
- * `npm run build --workspace @ron/simd`: writes blake3.ts, compiles `index.ts` to `src/simd.wasm`.
+ * `npm run build --workspace @ron/simd`: writes blake3.ts, compiles `index.ts` to `src/simd.wasm`, and for browsers without
+ * relaxed SIMD to `src/simd-baseline.wasm`.
  *
  * The compiler is 100 MB and is needed only for changes in this folder, so it is not a dependency: `npm exec` fetches the
  * pinned version. The hash of the sources is stored in the module, so that a test can detect a stale module without the
@@ -23,18 +24,25 @@ const FLAGS = [
   '4',
   '--enable',
   'simd',
-  '--enable',
-  'relaxed-simd',
   '--use',
   'abort=',
 ];
 const folder = new URL('./', import.meta.url).pathname;
-export const WASM = new URL('../src/simd.wasm', import.meta.url);
+
+export interface Target {
+  readonly file: URL;
+  readonly flags: readonly string[];
+}
+
+export const TARGETS: readonly Target[] = [
+  { file: new URL('../src/simd.wasm', import.meta.url), flags: ['--enable', 'relaxed-simd'] },
+  { file: new URL('../src/simd-baseline.wasm', import.meta.url), flags: [] },
+];
 const HASH_SECTION = 'source-sha256';
 
 /** One hash over the inputs of the module: sources, generator, compiler and its flags. */
-export function sourceHash(): string {
-  const hash = createHash('sha256').update(JSON.stringify([COMPILER, FLAGS, blake3Source()]));
+export function sourceHash({ flags }: Target): string {
+  const hash = createHash('sha256').update(JSON.stringify([COMPILER, [...FLAGS, ...flags], blake3Source()]));
   for (const file of ['index.ts', 'reed-solomon.ts']) hash.update(readFileSync(join(folder, file)));
   return hash.digest('hex');
 }
@@ -53,11 +61,11 @@ function withHash(wasm: Uint8Array, hash: string): Uint8Array<ArrayBuffer> {
 }
 
 /** Compiles the sources and returns the module; throws with the compiler's output if it fails or cannot be fetched. */
-export function compile(): Uint8Array<ArrayBuffer> {
+export function compile(target: Target): Uint8Array<ArrayBuffer> {
   writeFileSync(join(folder, 'blake3.ts'), blake3Source());
   const out = mkdtempSync(join(tmpdir(), 'ron-simd-'));
   try {
-    const target = join(out, 'simd.wasm');
+    const compiled = join(out, 'simd.wasm');
     const args = [
       'exec',
       '--yes',
@@ -66,12 +74,13 @@ export function compile(): Uint8Array<ArrayBuffer> {
       'asc',
       join(folder, 'index.ts'),
       '-o',
-      target,
+      compiled,
       ...FLAGS,
+      ...target.flags,
     ];
     const child = spawnSync('npm', args, { encoding: 'utf8', cwd: out, timeout: 300_000 });
     if (child.status !== 0) throw new Error(`the compiler failed: ${child.stdout}${child.stderr}`);
-    return withHash(readFileSync(target), sourceHash());
+    return withHash(readFileSync(compiled), sourceHash(target));
   } finally {
     rmSync(out, { recursive: true });
     rmSync(join(folder, 'blake3.ts'));
@@ -79,7 +88,9 @@ export function compile(): Uint8Array<ArrayBuffer> {
 }
 
 if (import.meta.main) {
-  const wasm = compile();
-  writeFileSync(WASM, wasm);
-  process.stdout.write(`src/simd.wasm: ${wasm.length} bytes\n`);
+  for (const target of TARGETS) {
+    const wasm = compile(target);
+    writeFileSync(target.file, wasm);
+    process.stdout.write(`${target.file.pathname}: ${wasm.length} bytes\n`);
+  }
 }

@@ -4,8 +4,7 @@
  * Bound: memory grows to the largest input so far, rounded up to 64 KiB pages, and never shrinks. Every call is synchronous
  * and short (64 KiB take about 35 us).
  */
-// oxlint-disable-next-line ron/no-blocking-calls -- at import, before the service starts
-import { readFileSync } from 'node:fs';
+import { wasm } from '#wasm';
 
 export interface Exports {
   memory: WebAssembly.Memory;
@@ -25,7 +24,6 @@ export interface Exports {
 }
 
 const PAGE_BYTES = 65_536;
-const wasm = new WebAssembly.Module(readFileSync(new URL('./simd.wasm', import.meta.url)));
 
 /** An instance with its own memory. */
 export const instantiate = (): Exports => new WebAssembly.Instance(wasm, {}).exports as unknown as Exports;

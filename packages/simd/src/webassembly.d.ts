@@ -4,6 +4,7 @@ declare namespace WebAssembly {
     constructor(bytes: Uint8Array);
     static customSections(module: Module, name: string): ArrayBuffer[];
   }
+  function compileStreaming(source: Promise<Response>): Promise<Module>;
   class Instance {
     constructor(module: Module, imports: object);
     readonly exports: object;
