@@ -11,6 +11,7 @@ export interface CheckResult {
 
 const CHECKS: readonly (readonly [name: string, command: string, ...args: string[]])[] = [
   ['types', 'tsc', '--project', '.'],
+  ['types of pages', 'tsc', '--project', 'services/edge/page'],
   ['lint and boundaries', 'oxlint'],
   ['formatting', 'oxfmt', '--check', '.'],
   ['generated documents', 'node', 'tools/run.js', 'tools/generate-docs.ts', '--check'],

@@ -29,6 +29,7 @@ const BELOW = {
   durability: ['cas', 'log', 'simd', 'kernel', 'proto'],
   client: ['simd', 'kernel', 'proto'],
   ingress: ['config', 'telemetry', 'http', 'log', 'kernel', 'proto'],
+  pages: ['ingress', 'kernel'],
   auth: ['cache', 'client', 'config', 'custody', 'http', 'log', 'simd', 'telemetry', 'kernel', 'proto'],
   service: ['auth', 'config', 'ingress', 'log', 'telemetry', 'kernel', 'proto'],
 };

@@ -52,6 +52,8 @@ export const TEST_TOOLS = {
     ],
   },
   strace: { packages: ['strace'], needs: [['strace']] },
+  chromium: { packages: ['chromium'], needs: [['chromium']] },
+  nginx: { packages: ['nginx'], needs: [['nginx']] },
 } as const satisfies Record<string, TestTools>;
 
 /** The path of a program or library; undefined if it is not installed. */

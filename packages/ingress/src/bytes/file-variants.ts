@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import type { RamSource } from '../fast/fast-path.ts';
-import type { StaticFile } from './static-files.ts';
+import type { FileCoding, StaticFile } from './static-files.ts';
 
 const COMPRESSIBLE = /^(?:text\/|application\/(?:[a-z.-]+\+)?(?:json|javascript|xml|wasm)\b|image\/svg\+xml)/;
 const IMMUTABLE = 'public, max-age=31536000, immutable';
@@ -20,16 +20,20 @@ export function hashOf(body: Uint8Array): string {
 }
 
 /** The smallest variant, with the others as its variants: it is preferred if a client accepts several. */
-export async function variantsOf(body: Buffer, file: StaticFile): Promise<RamSource> {
-  const coded = COMPRESSIBLE.test(file.media_type)
-    ? [
-        sourceOf(await brotli(body, { params: { [constants.BROTLI_PARAM_SIZE_HINT]: body.length } }), file, 'br'),
-        sourceOf(await gzipped(body, { level: constants.Z_BEST_COMPRESSION }), file, 'gzip'),
-      ].filter(({ size }) => size < body.length * WORTH)
-    : [];
-  const [first, ...others] = [...coded, sourceOf(body, file, undefined)].toSorted((a, b) => a.size - b.size);
+export async function variantsOf(body: Buffer, file: StaticFile, codings: readonly FileCoding[]): Promise<RamSource> {
+  const sources = [sourceOf(body, file, undefined)];
+  for (const coding of COMPRESSIBLE.test(file.media_type) ? codings : []) {
+    const coded = sourceOf(await COMPRESS[coding](body), file, coding);
+    if (coded.size < body.length * WORTH) sources.push(coded);
+  }
+  const [first, ...others] = sources.toSorted((a, b) => a.size - b.size);
   return others.length === 0 ? first! : { ...first!, variants: others };
 }
+
+const COMPRESS: Readonly<Record<FileCoding, (body: Buffer) => Promise<Buffer>>> = {
+  br: (body) => brotli(body, { params: { [constants.BROTLI_PARAM_SIZE_HINT]: body.length } }),
+  gzip: (body) => gzipped(body, { level: constants.Z_BEST_COMPRESSION }),
+};
 
 function sourceOf(body: Buffer, file: StaticFile, encoding: string | undefined): RamSource {
   const headers = { 'Cache-Control': file.hashed === true ? IMMUTABLE : REVALIDATED, ...file.headers };

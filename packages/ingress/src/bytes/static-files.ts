@@ -32,8 +32,12 @@ export interface StaticFilesInit {
   readonly prefix: string;
   /** By name below the prefix. A name that begins with `/` is a whole path, as for the page at `/`. */
   readonly files: Readonly<Record<string, StaticFile>>;
+  /** br takes about 3 s for a megabyte. Default both. */
+  readonly codings?: readonly FileCoding[];
   readonly signal: AbortSignal;
 }
+
+export type FileCoding = 'br' | 'gzip';
 
 const FILES_MAX = 4096;
 const BYTES_MAX = 64 * 1024 * 1024;
@@ -50,7 +54,7 @@ export class StaticFiles implements FastSource {
     this.route = `GET ${prefix}*`;
   }
 
-  static async prepare({ prefix, files, signal }: StaticFilesInit): Promise<StaticFiles> {
+  static async prepare({ prefix, files, codings = ['br', 'gzip'], signal }: StaticFilesInit): Promise<StaticFiles> {
     assert(prefix.endsWith('/') && NAME.test(prefix), `${prefix} is a path that ends with a slash`);
     const names = Object.keys(files);
     assert(names.length <= FILES_MAX, `at most ${FILES_MAX} static files`);
@@ -66,7 +70,7 @@ export class StaticFiles implements FastSource {
       total_bytes += body.length;
       assert(total_bytes <= BYTES_MAX, `at most ${BYTES_MAX} bytes of static files`);
       const path = pathFor(prefix, name, file.hashed === true ? hashOf(body) : undefined);
-      made.#entries.set(path, new FastEntry(await variantsOf(body, file)));
+      made.#entries.set(path, new FastEntry(await variantsOf(body, file, codings)));
       made.#paths.set(name, path);
     }
     return made;
