@@ -68,7 +68,7 @@ export class PackageResolver {
 function exportOf({ exports, module, main }: Manifest, subpath: string): Target | undefined {
   if (exports === undefined) return subpath === '.' ? (module ?? main ?? 'index.js') : subpath;
   const hasSubpaths = typeof exports === 'object' && exports !== null && Object.keys(exports)[0]?.startsWith('.');
-  if (!hasSubpaths) return subpath === '.' ? (exports as Target) : undefined;
+  if (!hasSubpaths) return subpath === '.' ? exports : undefined;
   return (exports as Readonly<Record<string, Target>>)[subpath];
 }
 

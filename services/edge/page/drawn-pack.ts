@@ -43,7 +43,7 @@ export async function byServer(name: string): Promise<DrawnPack> {
   const extension = /\.([a-z]+)$/.exec(tiles[0] ?? '')?.[1];
   if (extension === undefined) throw new Error('the description of the pack has no URL of tiles');
   const shared = {
-    // Below the URL of this page, whatever host the description states.
+    // On this server: the host in the description may be another name of it.
     tiles: [`${new URL(`../assets/pack/${name}/`, location.href).href}{z}/{x}/{y}.${extension}`],
     minzoom,
     maxzoom,

@@ -12,7 +12,7 @@ import { Compression, PMTiles, Protocol } from 'pmtiles';
 import { byServer, byProtocol, type DrawnPack } from './drawn-pack.ts';
 import { Status } from './status.ts';
 
-/** What the server says about the pack, in attributes of the map's element. */
+/** The server states these facts in attributes of the map's element. */
 interface PackElement {
   readonly name: string;
   readonly address: string;
@@ -21,7 +21,7 @@ interface PackElement {
 }
 
 const element = document.querySelector<HTMLElement>('#map')!;
-const pack = { ...element.dataset } as unknown as PackElement;
+const pack = element.dataset as unknown as PackElement;
 const status = new Status(document.querySelector<HTMLElement>('#status')!);
 
 try {

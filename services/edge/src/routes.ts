@@ -5,9 +5,10 @@
  */
 import type { Route } from '@ron/ingress';
 import { assetRoute, type AssetRouteInit } from './routes/assets.ts';
+import { mapRoutes, type MapRouteInit } from './routes/map.ts';
 
-export interface EdgeRoutesInit extends AssetRouteInit {}
+export interface EdgeRoutesInit extends AssetRouteInit, MapRouteInit {}
 
 export function routes(init: EdgeRoutesInit): Route[] {
-  return [assetRoute(init)];
+  return [assetRoute(init), ...mapRoutes(init)];
 }

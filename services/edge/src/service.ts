@@ -27,9 +27,9 @@ export const edge = defineService({
   async open(context: EdgeContext) {
     const { config, runtime } = context;
     const parts = await openParts(context);
-    const { packs, cache, fills, fillLog, work } = parts;
+    const { packs, cache, fills, fillLog, work, mapFiles } = parts;
     return {
-      routes: routes({ guardReads: config.auth.reads }),
+      routes: routes({ guardReads: config.auth.reads, packs, mapFiles }),
       reasons: REASONS,
       gates: gatesOf({ packs, cache, fills, fillLog, work, supervisor: runtime.supervisor }),
       tasks: {
