@@ -26,3 +26,11 @@ export function columns(rows: readonly (readonly [string, string])[]): string {
   const width = Math.max(...rows.map(([name]) => name.length));
   return rows.map(([name, value]) => `${name.padEnd(width)}  ${oneLine(value)}`).join('\n');
 }
+
+/** Aligned columns below their names. A line break in a cell is escaped. */
+export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const lines = [head, ...rows.map((row) => row.map(oneLine))];
+  const widths = head.map((_, column) => Math.max(...lines.map((row) => row[column]!.length)));
+  const lineOf = (row: readonly string[]): string => row.map((cell, column) => cell.padEnd(widths[column]!)).join('  ');
+  return lines.map((row) => lineOf(row).trimEnd()).join('\n');
+}

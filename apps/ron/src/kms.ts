@@ -1,8 +1,8 @@
 /** Access to kms for commands. */
-import { createReadStream } from 'node:fs';
-import { KmsClient, ObjectHasher } from '@ron/client';
-import type { KeyInfo } from '@ron/proto';
-import { CliError, systemCode } from './exits.ts';
+import { KmsClient } from '@ron/client';
+import { ADDRESS_PREFIX, type KeyInfo } from '@ron/proto';
+import { CliError } from './exits.ts';
+import { addressOfFile } from './input-file.ts';
 import type { Io } from './io.ts';
 import type { ResolvedService, ConnectionValues } from './resolve-service.ts';
 import { withClient } from './service-client.ts';
@@ -18,15 +18,7 @@ export function withKms<T>(
 
 /** The BLAKE3 hash of a file, in hex. Kms signs this hash. */
 export async function hashOfFile(path: string, signal: AbortSignal): Promise<string> {
-  const hasher = new ObjectHasher();
-  try {
-    for await (const chunk of createReadStream(path, { signal })) hasher.update(chunk as Uint8Array);
-  } catch (error) {
-    if (signal.aborted) throw signal.reason;
-    const why = systemCode(error) === 'ENOENT' ? 'no such file' : `cannot be read (${systemCode(error)})`;
-    throw new CliError('no_input', `${path}: ${why}`);
-  }
-  return hasher.finish().slice('b3:'.length);
+  return (await addressOfFile(path, signal)).slice(ADDRESS_PREFIX.length);
 }
 
 /** The default key: the only one that can sign files. */

@@ -1,11 +1,12 @@
 /** Stores a file or standard input as an object, with progress and resumption. */
-import { open, realpath, type FileHandle } from 'node:fs/promises';
+import { realpath } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { PutBody, PutInit, StorageClient } from '@ron/client';
 import type { Receipt } from '@ron/proto';
-import { CliError, systemCode } from './exits.ts';
+import { CliError } from './exits.ts';
 import { fileBody } from './file-body.ts';
 import { humanSize } from './format.ts';
+import { openInput } from './input-file.ts';
 import type { Io } from './io.ts';
 import { ProgressLine } from './progress-line.ts';
 import type { ResolvedService } from './resolve-service.ts';
@@ -33,15 +34,6 @@ export async function putFile(path: string, init: PutFileInit): Promise<Receipt>
   const storeAt = (url: string): UploadUrlStore =>
     new UploadUrlStore(uploadStoreDir(init.state_dir, init.io), url, whole, stats);
   return await put(basename(path), fileBody(file, stats.size), storeAt, init);
-}
-
-async function openInput(path: string): Promise<FileHandle> {
-  try {
-    return await open(path, 'r');
-  } catch (error) {
-    const why = systemCode(error) === 'ENOENT' ? 'no such file' : `cannot be read (${systemCode(error)})`;
-    throw new CliError('no_input', `${path}: ${why}`);
-  }
 }
 
 async function put(

@@ -16,8 +16,13 @@ interface ReadyAnswer {
 }
 
 /** `url` may be `unix:PATH`. `lane`: readiness for one kind of work. Throws when the service does not answer within two seconds. */
-export async function readinessOf(url: string, signal: AbortSignal, lane?: string): Promise<ServiceReadiness> {
-  const { url: base, fetch } = reach(url);
+export async function readinessOf(
+  url: string,
+  signal: AbortSignal,
+  lane?: string,
+  pin?: string,
+): Promise<ServiceReadiness> {
+  const { url: base, fetch } = reach(url, pin);
   const response = await fetch(new URL(lane === undefined ? '/readyz' : `/readyz?lane=${lane}`, base), {
     method: 'GET',
     headers: {},

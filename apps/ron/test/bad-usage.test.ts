@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { suite, test } from 'node:test';
 import { unusedUrl } from '@ron/testkit';
 import { COMMANDS, loadCommand } from '../src/commands.ts';
+import { SERVICE_TABLE } from '../src/up/table/services.ts';
 import { BIN, Process, ron, temporaryDir } from './support.ts';
 
 const ZEROS = `b3:${'0'.repeat(64)}`;
@@ -24,10 +25,16 @@ suite('usage', { concurrency: 3 }, () => {
     [['get', ZEROS, '--range', 'x'], /--range must be A-B or A-, like 0-99 or 100-, not "x"/],
     [['get', ZEROS, '--url', 'nonsense'], /"nonsense" is not a valid URL/],
     [['up', '--only', 'storge'], /--only: unknown service "storge": did you mean storage\?/],
-    [['up', '--only', 'edge'], /--only: edge is not available yet/],
+    [['up', '--only', 'mailbox'], /--only: mailbox is not available yet/],
     [['up', '--set', 'storage'], /--set must be SERVICE\.KEY=VALUE, not "storage"/],
     [['up', '--base-port', '99999'], /--base-port must be a number from 0 to 65500/],
     [['cap', 'attenuate'], /Specify at least one caveat/],
+    [['pack', 'ad', 'x'], /unknown verb ad: expected add, ls, rm, verify/],
+    [['pack', 'add', ZEROS], /--name is required for an address/],
+    [['pack', 'add', 'Big Map.pmtiles'], /"Big Map" cannot be the name of a pack.*--name/],
+    [['pack', 'rm', 'planet'], /Confirm with --yes/],
+    [['edge', 'purge'], /Specify a key, --prefix or --host/],
+    [['edge', 'purge', 'o/x', '--host', 'a'], /Specify a key, --prefix or --host/],
     [['config', 'prnt'], /expected `config print` or `config check`/],
     [['completion', 'tcsh'], /expected one of bash, zsh, fish/],
   ];
@@ -170,6 +177,6 @@ suite('usage', { concurrency: 3 }, () => {
     await writeFile(join(dir, 'good.toml'), (await ron(t, ['config', 'print'], { cwd: dir })).text);
     const good = await ron(t, ['config', 'check', '--config', 'good.toml'], { cwd: dir });
     assert.equal(good.code, 0, good.stderr);
-    assert.equal(good.text, 'Configuration is valid (storage, index, kms, passport)\n');
+    assert.equal(good.text, `Configuration is valid (${SERVICE_TABLE.map(({ name }) => name).join(', ')})\n`);
   });
 });

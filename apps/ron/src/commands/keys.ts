@@ -8,6 +8,7 @@ import { CliError, systemCode } from '../exits.ts';
 import { columns } from '../format.ts';
 import { onlySigningKey, withKms } from '../kms.ts';
 import { REKEY_OPTIONS } from '../rekey/options.ts';
+import { verbLines, verbOf, type VerbUsage } from '../verbs.ts';
 import { partsOf, toJwk, toPem } from '../verify/public-keys.ts';
 
 const options = {
@@ -40,11 +41,7 @@ const options = {
 
 type KeysInvocation = Invocation<typeof options>;
 
-interface Verb {
-  /** The arguments after the verb, for the usage line. */
-  readonly args: string;
-  /** One sentence for the help. */
-  readonly about: string;
+interface Verb extends VerbUsage {
   run(invocation: KeysInvocation, args: readonly string[]): Promise<void>;
 }
 
@@ -85,10 +82,7 @@ const NAMES = Object.keys(VERBS);
 export default command({
   name: 'keys',
   usage: `keys ${NAMES.join('|')} [ARGUMENTS]`,
-  about: [
-    'Manages keys. Private keys never leave kms.',
-    ...Object.entries(VERBS).map(([name, { args, about }]) => `  ${`${name} ${args}`.trim()}: ${about}`),
-  ].join('\n'),
+  about: ['Manages keys. Private keys never leave kms.', ...verbLines(VERBS)].join('\n'),
   options,
   args: [1, 3],
   words: NAMES,
@@ -103,13 +97,7 @@ export default command({
     'ron keys rekey --generate': 'seal the data of kms with a new key',
   },
   async run(invocation) {
-    const [name = '', ...args] = invocation.args;
-    const verb = Object.hasOwn(VERBS, name) ? VERBS[name] : undefined;
-    if (verb === undefined) throw usage({ name: 'keys' }, `unknown verb ${name}: expected ${NAMES.join(', ')}`);
-    const wanted = verb.args.split(' ').filter((each) => each !== '');
-    const least = wanted.filter((each) => !each.startsWith('[')).length;
-    if (args.length < least || args.length > wanted.length)
-      throw usage({ name: 'keys' }, `expected \`keys ${`${name} ${verb.args}`.trim()}\``);
+    const { verb, args } = verbOf('keys', VERBS, invocation.args);
     await verb.run(invocation, args);
   },
 });

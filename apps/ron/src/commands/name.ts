@@ -8,6 +8,7 @@ import { nameArg, prefixArg } from '../names/name-arg.ts';
 import { nameKeys, publicKeyArg } from '../names/name-keys.ts';
 import { servicesOf, type NodeServices } from '../names/node-services.ts';
 import { contentOf, dateOf, expiryOf, nameJson, nameRows, recordJson } from '../names/show-name.ts';
+import { verbLines, verbOf, type VerbUsage } from '../verbs.ts';
 
 const options = {
   key: {
@@ -38,11 +39,7 @@ const options = {
 
 export type NameInvocation = Invocation<typeof options>;
 
-interface Verb {
-  /** The arguments after the verb, for the usage line. */
-  readonly args: string;
-  /** One sentence for the help. */
-  readonly about: string;
+interface Verb extends VerbUsage {
   run(invocation: NameInvocation, services: NodeServices, args: readonly string[]): Promise<void>;
 }
 
@@ -76,6 +73,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
   },
   trust: {
     args: '[PREFIX KEY | rm PREFIX | ls]',
+    args_max: 2,
     about: 'shows or changes which key bare labels belong to; the longest prefix wins, / is the node itself',
     run: trust,
   },
@@ -89,7 +87,7 @@ export default command({
   usage: `name ${NAMES.join('|')} [ARGUMENTS]`,
   about: [
     'Publishes names for addresses. A record is signed by a key that never leaves kms; every reader verifies it.',
-    ...Object.entries(VERBS).map(([name, { args, about }]) => `  ${`${name} ${args}`.trim()}: ${about}`),
+    ...verbLines(VERBS),
     'The format of records is described in docs/names.md.',
   ].join('\n'),
   options,
@@ -106,14 +104,7 @@ export default command({
     'ron name move docs/readme 3b6a27bc... --yes': 'give the name to another key',
   },
   async run(invocation) {
-    const [name = '', ...args] = invocation.args;
-    const verb = Object.hasOwn(VERBS, name) ? VERBS[name] : undefined;
-    if (verb === undefined) throw usage({ name: 'name' }, `unknown verb ${name}: expected ${NAMES.join(', ')}`);
-    const wanted = verb.args.split(' ').filter((each) => each !== '');
-    const least = verb.args.startsWith('[') ? 0 : wanted.length;
-    const most = name === 'trust' ? 2 : wanted.length;
-    if (args.length < least || args.length > most)
-      throw usage({ name: 'name' }, `expected \`name ${`${name} ${verb.args}`.trim()}\``);
+    const { verb, args } = verbOf('name', VERBS, invocation.args);
     await verb.run(invocation, servicesOf(invocation, 'index'), args);
   },
 });

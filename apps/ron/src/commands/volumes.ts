@@ -2,7 +2,7 @@
 import { VOLUME_VERBS, type VolumeInfo, type VolumesAnswer } from '@ron/proto';
 import { usage } from '../args.ts';
 import { command, CONNECTION_OPTIONS } from '../command.ts';
-import { humanSize } from '../format.ts';
+import { humanSize, table } from '../format.ts';
 import { withAdmin } from '../storage.ts';
 
 export default command({
@@ -59,13 +59,5 @@ function tableOf(volumes: readonly VolumeInfo[]): string {
     humanSize(each.used_bytes),
     each.reason,
   ]);
-  const widths = head.map((_, column) => Math.max(...[head, ...rows].map((row) => row[column]!.length)));
-  return [head, ...rows]
-    .map((row) =>
-      row
-        .map((cell, column) => cell.padEnd(widths[column]!))
-        .join('  ')
-        .trimEnd(),
-    )
-    .join('\n');
+  return table(head, rows);
 }

@@ -4,12 +4,12 @@
  * The load follows from queueing theory: `rho = rate * time per lookup / resolvers`, which is the total time of all lookups
  * by the uptime and the resolvers. Above 0.7, waiting times grow quickly.
  */
-import { reach } from '@ron/client/node';
 import { IndexClient } from '@ron/client';
-import { Deadline, sched } from '@ron/kernel/core';
+import { sched } from '@ron/kernel/core';
 import { messageOf } from '../exits.ts';
 import { socketUrl, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
+import { metricsOf, sumOf } from '../metrics-text.ts';
 import { withClient } from '../service-client.ts';
 import type { Finding } from './finding.ts';
 
@@ -30,13 +30,7 @@ export async function checkIndex(home: Home, io: Io, signal: AbortSignal): Promi
 }
 
 async function checkLoad(home: Home, signal: AbortSignal): Promise<Finding[]> {
-  const { url, fetch } = reach(socketUrl(home, 'index'));
-  const options = { headers: {}, redirect: 'error', cache: 'no-store', credentials: 'omit' } as const;
-  using deadline = Deadline.after('doctor.metrics', CALL_MS, { signal });
-  const metrics = await deadline.run(async (within) => {
-    const response = await fetch(new URL('/metrics', url), { method: 'GET', signal: within, ...options });
-    return await new Response(response.body as never).text();
-  });
+  const metrics = await metricsOf(socketUrl(home, 'index'), signal);
   return loadFindings(metrics);
 }
 
@@ -63,14 +57,6 @@ export function loadFindings(metrics: string, now_ms = sched.wall_ms()): Finding
           } as const,
         ]),
   ];
-}
-
-/** The sum of all series with a name, or the value of one series with its labels. */
-function sumOf(metrics: string, series: string): number {
-  return metrics
-    .split('\n')
-    .filter((line) => line.startsWith(`${series} `) || line.startsWith(`${series}{`))
-    .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0);
 }
 
 async function checkPeers(home: Home, io: Io, signal: AbortSignal): Promise<Finding[]> {
