@@ -1,7 +1,6 @@
 /** Parts of edge that hold nothing and refuse everything, until the real ones are opened in their place. */
 import { RonError } from '@ron/kernel';
 import type { AssetCache, AssetRam } from './cache/asset-cache.ts';
-import type { FillLog } from './fills/fill-log.ts';
 import type { Fills } from './fill/fills.ts';
 import type { Packs } from './packs/packs.ts';
 import type { RunningPart } from './running-part.ts';
@@ -51,14 +50,5 @@ export function noFills(): Fills & { readonly problem: string | undefined } {
     problem: undefined,
     fill: () => Promise.reject(absent('the worker pool')),
     refresh: () => undefined,
-  };
-}
-
-export function noFillLog(): FillLog & RunningPart {
-  return {
-    problem: undefined,
-    append: () => Promise.reject(absent('the fill log')),
-    proof: () => Promise.resolve(undefined),
-    run: () => Promise.resolve(),
   };
 }

@@ -90,6 +90,8 @@ export const concurrency = declareConcurrency({
   },
   deadlines: {
     fill: { ms: 5000, covers: 'a fill with all its tries, from the first connection to the last byte' },
+    fill_log: { ms: 5000, covers: 'one batch of fills: the append to the fill log, then the notes' },
+    checkpoint: { ms: 2000, covers: 'a checkpoint of the fill log, with its signature by kms' },
     pack: { ms: 30_000, covers: 'the verification of a pack, after its last byte' },
     pack_read: { ms: 5000, covers: 'one read of a pack' },
     // Their key, ingress.timeout_secs, counts seconds, so they do not name it.

@@ -1,5 +1,6 @@
 /** The configuration of edge: the keys of the listener, of the process and its own. */
 import { AUTH_KEYS, checkAuthKeys, checkPassportKeys } from '@ron/auth/service';
+import { isPrivate } from '@ron/client/node';
 import { defineConfig, key, type ConfigOf } from '@ron/config';
 import { checkIngressKeys, INGRESS_SEED_KEYS } from '@ron/ingress';
 import { PROCESS_KEYS } from '@ron/service';
@@ -45,7 +46,7 @@ const EDGE_KEYS = {
   ),
   'edge.kms_url': key.optional(
     key.text({
-      doc: 'The kms of this node, `unix:PATH` or an http URL. It signs the checkpoints of the fill log. Default: a key in data_dir.',
+      doc: 'The kms of this node: `unix:PATH`, or an https URL with auth.kms_pin. It signs the checkpoints of the fill log. Default: a key in data_dir.',
     }),
   ),
   'edge.kms_capability_file': key.optional(
@@ -111,6 +112,12 @@ const FILL_KEYS = {
     max: '1GiB',
     doc: 'The largest asset from an origin or from storage.',
     reloadable: true,
+  }),
+  'fill.log_bytes_max': key.size({
+    default: '256MiB',
+    min: '1MiB',
+    max: '1TiB',
+    doc: 'The size of the fill log above which its older half is removed. 256 MiB hold about 500 000 fills.',
   }),
   'fill.waiters_max': key.integer({ default: 1024, min: 1, max: 65_536, doc: 'Requests that wait for fills.' }),
   'fill.stale_while_revalidate': key.duration({
@@ -212,6 +219,8 @@ export const schema = defineConfig(KEYS, (config, report) => {
     report('data_dir', 'a directory, unless amnesia.enabled is set');
   if (edge.kms_url !== undefined && edge.kms_capability_file === undefined)
     report('edge.kms_capability_file', 'a file with a capability, because edge.kms_url is set');
+  if (edge.kms_url !== undefined && !isPrivate(edge.kms_url, config.auth.kms_pin))
+    report('edge.kms_url', 'unix:PATH, or https:// with auth.kms_pin: another user could receive the capability');
 });
 
 export type EdgeConfig = ConfigOf<typeof schema>;

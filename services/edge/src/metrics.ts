@@ -5,6 +5,7 @@ import type { Counter, Metrics } from '@ron/telemetry';
 export interface EdgeMeters {
   readonly hits: Counter<'tier'>;
   readonly fills: Counter<'result'>;
+  readonly kept: Counter<'result'>;
 }
 
 export function edgeMeters(metrics: Metrics): EdgeMeters {
@@ -15,17 +16,26 @@ export function edgeMeters(metrics: Metrics): EdgeMeters {
     fills: metrics.counter('edge_fills_total', 'Ended fills, by result.', {
       result: ['fetched', 'revalidated', 'absent', 'refused', 'failed'],
     }),
+    kept: metrics.counter('edge_kept_total', 'Completed fills that the task fill_log took, by result.', {
+      result: ['kept', 'purged', 'superseded', 'failed'],
+    }),
   };
 }
 
 export interface MeasuredParts {
   readonly cache: { readonly disk_bytes: number; readonly ram: { readonly bytes: number } };
+  readonly fillLog: { readonly size: number; readonly bytes: number; readonly unsigned: number };
 }
 
 /** Values that are read from their owner at a scrape. */
-export function measureParts(metrics: Metrics, { cache }: MeasuredParts): void {
+export function measureParts(metrics: Metrics, { cache, fillLog }: MeasuredParts): void {
   metrics.gaugeFrom('edge_cache_bytes', 'Bytes of cached assets, by tier.', ['tier'], () => [
     { labels: { tier: 'ram' }, value: cache.ram.bytes },
     { labels: { tier: 'cas' }, value: cache.disk_bytes },
   ]);
+  const fromLog = (name: string, help: string, value: () => number): void =>
+    metrics.gaugeFrom(name, help, [], () => [{ labels: {}, value: value() }]);
+  fromLog('edge_fill_log_entries', 'Entries of the fill log, with pruned ones.', () => fillLog.size);
+  fromLog('edge_fill_log_bytes', 'Bytes of the fill log.', () => fillLog.bytes);
+  fromLog('edge_fill_log_unsigned', 'Entries of the fill log that no checkpoint covers.', () => fillLog.unsigned);
 }

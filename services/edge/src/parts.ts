@@ -5,7 +5,10 @@
 import { PageFiles } from '@ron/pages';
 import { MAP_FILES } from './map/map-page.ts';
 import { edgeMeters, measureParts } from './metrics.ts';
-import { noCache, noFillLog, noFills, noPacks } from './absent-parts.ts';
+import { noCache, noFills, noPacks } from './absent-parts.ts';
+import { FillKeeper } from './fills/fill-keeper.ts';
+import { openFillLog } from './fills/open-fill-log.ts';
+import type { FilledAsset } from './fill/fills.ts';
 import type { EdgeContext } from './service.ts';
 
 export async function openParts(context: EdgeContext) {
@@ -16,9 +19,25 @@ export async function openParts(context: EdgeContext) {
   const work = runtime.workQueue('work');
   const packs = noPacks();
   const cache = noCache();
-  const fillLog = noFillLog();
+  const filled = runtime.mpsc<FilledAsset>('fills');
+  const fillLog = resources.use(await openLog(context, dir));
+  const keeper = resources.use(
+    new FillKeeper({
+      fills: filled,
+      log: fillLog,
+      cache,
+      deadline: () => runtime.deadline('fill_log'),
+      count: (result, count) => meters.kept.at(result).inc(count),
+    }),
+  );
   const fills = noFills();
   const mapFiles = resources.use(new PageFiles(MAP_FILES));
-  measureParts(metrics, { cache });
-  return { dir, meters, work, packs, cache, fillLog, fills, mapFiles };
+  measureParts(metrics, { cache, fillLog });
+  return { dir, meters, work, packs, cache, fillLog, keeper, fills, mapFiles };
+}
+
+async function openLog({ config, runtime, fs, log, signal }: EdgeContext, dir: string | undefined) {
+  const deadline = () => runtime.deadline('checkpoint');
+  const warn = (message: string, err?: unknown): void => log.warn({ err }, message);
+  return await openFillLog({ config, dir, fs, deadline, warn, signal });
 }

@@ -6,7 +6,7 @@ export interface GatesInit {
   readonly packs: { bad(): readonly BadPack[] };
   readonly cache: { readonly problem: string | undefined };
   readonly fills: { readonly problem: string | undefined };
-  readonly fillLog: { readonly problem: string | undefined };
+  readonly fillLog: { readonly warning: string | undefined };
   readonly work: { readonly overloaded: boolean };
   readonly supervisor: {
     health(): readonly { readonly kind: string; readonly live: number; readonly wanted: number }[];
@@ -22,7 +22,7 @@ export function gatesOf(init: GatesInit): Readonly<Record<string, GateInit>> {
     shedding: { kind: 'soft', sample: () => sheddingProblem(init) },
     disk: { kind: 'soft', sample: () => cache.problem },
     upstream: { kind: 'soft', sample: () => fills.problem },
-    fill_log: { kind: 'soft', sample: () => fillLog.problem },
+    fill_log: { kind: 'soft', sample: () => fillLog.warning },
   };
 }
 

@@ -27,7 +27,7 @@ export const edge = defineService({
   async open(context: EdgeContext) {
     const { config, runtime } = context;
     const parts = await openParts(context);
-    const { packs, cache, fills, fillLog, work, mapFiles } = parts;
+    const { packs, cache, fills, fillLog, keeper, work, mapFiles } = parts;
     return {
       routes: routes({ guardReads: config.auth.reads, packs, mapFiles }),
       reasons: REASONS,
@@ -36,7 +36,7 @@ export const edge = defineService({
         worker: (task) => work.serve(task),
         pack_verifier: ({ stopping }) => packs.run(stopping),
         evictor: ({ stopping }) => cache.run(stopping),
-        fill_log: ({ stopping }) => fillLog.run(stopping),
+        fill_log: ({ stopping }) => keeper.run(stopping),
       },
       // Files of packs may have changed although the configuration did not.
       applyConfig: (_next, signal) => packs.reload(signal),

@@ -30,8 +30,9 @@ export async function openNodeKey(init: NodeKeyInit): Promise<NodeKey> {
 export const nodeKeyOf = (seed: Uint8Array): NodeKey => withPeerId(ed25519KeyOf(seed));
 
 /** Signs checkpoints of the log `origin`. */
-export function checkpointSigner(origin: string, { spki, sign }: Pick<Ed25519Key, 'spki' | 'sign'>): NoteSigner {
-  return noteSigner({ name: origin, type: KeyType.ed25519, spki, sign: async (message) => sign(message) });
+export function checkpointSigner(origin: string, key: Pick<Ed25519Key, 'spki' | 'sign'>): NoteSigner {
+  const { spki } = key;
+  return noteSigner({ name: origin, type: KeyType.ed25519, spki, sign: async (message) => key.sign(message) });
 }
 
 export function peerIdOf(public_key: Uint8Array): string {

@@ -1,0 +1,127 @@
+/**
+ * The task `fill_log` [edge I-2]: appends completed fills to the fill log, then makes them findable.
+ *
+ * Contract: an asset becomes findable only after its entry is durable; objects of storage have no entry. A fill whose entry
+ * cannot be written is not kept: its client has its answer already. Of several fills of one key in a batch the last is kept.
+ * Bound: the channel, and `BATCH_MAX` fills per append. Overflow: the worker's; it answers without the cache.
+ * Cancellation: `run` ends between two batches; `close` completes the fills in the channel.
+ */
+import { Deadline, NEVER, type Mpsc } from '@ron/kernel';
+import type { AssetKey } from '../assets/asset-key.ts';
+import type { AssetCache } from '../cache/asset-cache.ts';
+import type { FilledAsset } from '../fill/fills.ts';
+import type { RunningPart } from '../running-part.ts';
+import { encodeFill } from './fill-entry.ts';
+import type { FillLog } from './fill-log.ts';
+import { CHECKPOINT_MS } from './signed-fill-log.ts';
+
+/** `kept`; `purged`: a purge came first; `failed`: no entry or no note; `superseded`: a newer fill of the key was kept. */
+export type KeepResult = 'kept' | 'purged' | 'failed' | 'superseded';
+
+export interface FillKeeperInit {
+  readonly fills: Mpsc<FilledAsset>;
+  readonly log: Pick<FillLog, 'append'> & { readonly isUnsigned: boolean; signIfDue(): void };
+  readonly cache: Pick<AssetCache, 'keep'>;
+  /** Of one batch. */
+  readonly deadline: () => Deadline;
+  readonly count: (result: KeepResult, fills: number) => void;
+}
+
+/** One append and one sync for so many fills. */
+const BATCH_MAX = 64;
+
+export class FillKeeper implements RunningPart, AsyncDisposable {
+  readonly #init: FillKeeperInit;
+
+  constructor(init: FillKeeperInit) {
+    this.#init = init;
+  }
+
+  async run(stopping: AbortSignal): Promise<void> {
+    const { log } = this.#init;
+    const batch: FilledAsset[] = [];
+    for (;;) {
+      const isOpen = await this.#receive(stopping, batch);
+      if (!isOpen) return;
+      if (batch.length > 0) await this.#keepAll(batch);
+      log.signIfDue();
+    }
+  }
+
+  /** Call it when the task and the workers have ended. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#init.fills.close();
+    await this.run(NEVER);
+  }
+
+  /** Receives a batch; an empty one if a checkpoint becomes due first. False: closed and empty. */
+  async #receive(stopping: AbortSignal, batch: FilledAsset[]): Promise<boolean> {
+    const { fills, log } = this.#init;
+    // Without an entry to sign, only a fill wakes the task.
+    const wait_ms = log.isUnsigned && !fills.isClosed ? CHECKPOINT_MS : undefined;
+    using due =
+      wait_ms === undefined ? undefined : Deadline.after('fill_log.checkpoint', wait_ms, { signal: stopping });
+    try {
+      await fills.recvMany(BATCH_MAX, due?.signal ?? stopping, batch);
+      return batch.length > 0;
+    } catch (error) {
+      if (due === undefined || stopping.aborted) throw error;
+      batch.length = 0;
+      return true;
+    }
+  }
+
+  async #keepAll(batch: readonly FilledAsset[]): Promise<void> {
+    using deadline = this.#init.deadline();
+    const { signal } = deadline;
+    const logged = await this.#logged(batch, signal);
+    const newest = new Map<AssetKey, FilledAsset>(logged.map((each) => [each.meta.key, each]));
+    this.#count('superseded', logged.length - newest.size);
+    // Together: the notes share one sync.
+    await Promise.all([...newest.values()].map((each) => this.#keep(each, signal)));
+  }
+
+  /** The fills whose entries are durable, and objects. */
+  async #logged(batch: readonly FilledAsset[], signal: AbortSignal): Promise<FilledAsset[]> {
+    const objects = batch.filter(({ meta }) => meta.provenance === undefined);
+    const entries = batch.flatMap((fill) => this.#encoded(fill) ?? []);
+    if (entries.length === 0) return objects;
+    try {
+      const first = await this.#init.log.append(
+        entries.map(({ bytes }) => bytes),
+        signal,
+      );
+      const filled = entries.map(({ fill }, at) => ({ ...fill, meta: { ...fill.meta, log_index: first + at } }));
+      return [...objects, ...filled];
+    } catch {
+      // The log reports it.
+      this.#count('failed', entries.length);
+      return objects;
+    }
+  }
+
+  #encoded(fill: FilledAsset): { readonly fill: FilledAsset; readonly bytes: Uint8Array } | undefined {
+    const { provenance } = fill.meta;
+    if (provenance === undefined) return undefined;
+    try {
+      return { fill, bytes: encodeFill(provenance) };
+    } catch {
+      this.#count('failed', 1);
+      return undefined;
+    }
+  }
+
+  async #keep({ meta, body, generation }: FilledAsset, signal: AbortSignal): Promise<void> {
+    try {
+      const isKept = await this.#init.cache.keep(meta, body, generation, signal);
+      this.#count(isKept ? 'kept' : 'purged', 1);
+    } catch {
+      // The disk reports its failures itself; here the deadline has passed.
+      this.#count('failed', 1);
+    }
+  }
+
+  #count(result: KeepResult, fills: number): void {
+    if (fills > 0) this.#init.count(result, fills);
+  }
+}
