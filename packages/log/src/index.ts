@@ -6,6 +6,7 @@ export * from './segments/group-commit.ts';
 export type { IteratedRecord } from './segments/iterate.ts';
 export * from './disk/make-directory.ts';
 export * from './disk/memory-disk.ts';
+export { readNow, SHARED as SHARED_BYTES } from './disk/read-now.ts';
 export * from './disk/reserve.ts';
 export * from './segments/record.ts';
 export * from './segments/segment-log.ts';

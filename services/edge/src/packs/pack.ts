@@ -47,7 +47,7 @@ export interface OpenPack extends AsyncDisposable {
   tile(z: number, x: number, y: number, signal: AbortSignal): Promise<Tile | undefined>;
   /** The tile, if it can be read and verified without waiting for a disk; undefined does not mean absent. */
   tileNow?(z: number, x: number, y: number): Tile | undefined;
-  /** Bytes of the file, verified, in batches; only for PMTiles. */
+  /** Bytes of the file, verified, in batches of 64 KiB groups, cut by `start` and `end` only; only for PMTiles. */
   read?(start: number, end: number, signal: AbortSignal): AsyncIterable<Batch>;
   /** BLAKE3 values of the 64 KiB groups of the file; only for PMTiles. For proofs. */
   readonly groups?: GroupHashes;
@@ -80,4 +80,6 @@ export interface GroupHashes {
   readonly count: number;
   /** 32 bytes for each group. */
   readonly values: Uint8Array;
+  /** The chaining value over `count` groups from `first` on: a subtree, and not the whole. */
+  value(first: number, count: number): Uint8Array;
 }
