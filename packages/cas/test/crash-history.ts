@@ -14,6 +14,7 @@ import { Compactor } from '../src/compaction/compactor.ts';
 import { LocalVolume } from '../src/volume/local-volume.ts';
 import { ObjectStore } from '../src/objects/object-store.ts';
 import { Uploads } from '../src/uploads/uploads.ts';
+import { RecordType } from '../src/volume/record-types.ts';
 
 export const { signal } = new AbortController();
 const DIR = '/v';
@@ -124,6 +125,26 @@ export class History {
     });
   }
 
+  /** Puts an object with a note that names it, in one step. */
+  async putNoted(size: number, seed: number): Promise<void> {
+    const bytes = bytesOf(size, seed);
+    const id = blake3(bytes);
+    const address = formatAddress(id);
+    this.bodies.set(address, bytes);
+    const note = { type: RecordType.note, id, payload: Buffer.from(address) };
+    const put = async (): Promise<void> => void (await this.#store!.put(bytes, { with: [note] }, signal));
+    await this.#change(`object ${address}`, true, () => this.#change(`note ${address}`, true, put));
+  }
+
+  /** Removes an object and its note, in one step. */
+  async removeNoted(size: number, seed: number): Promise<void> {
+    const id = blake3(bytesOf(size, seed));
+    const address = formatAddress(id);
+    const records = [RecordType.unnote, RecordType.remove].map((type) => ({ type, id, payload: new Uint8Array(0) }));
+    const remove = (): Promise<void> => this.#volume!.put(records, signal);
+    await this.#change(`object ${address}`, false, () => this.#change(`note ${address}`, false, remove));
+  }
+
   /** An upload in pieces; it stays unfinished if they are shorter than the size. */
   async upload(size: number, seed: number, pieces: readonly number[]): Promise<void> {
     const uploads = this.#uploads!;
@@ -189,6 +210,10 @@ async function check(history: History, operations: number, image: Map<string, Ui
     hold(`object ${address}`, store.has(address));
     if (store.has(address)) assert.deepEqual(await read(store, address), bytes, 'a visible object is damaged');
     hold(`pin ${address}`, store.isPinned(address));
+    const isNoted = volume.has('note', blake3(bytes));
+    hold(`note ${address}`, isNoted);
+    const isPair = history.changes.some(({ what }) => what === `note ${address}`);
+    if (isPair) assert.equal(store.has(address), isNoted, 'of an object and its note only one survived');
   }
   for (const { what } of history.changes) {
     const id = /^upload (.*)$/.exec(what)?.[1];
@@ -266,6 +291,17 @@ export const OBJECTS: readonly Step[] = [
 export const UPLOADS: readonly Step[] = [
   (history) => history.upload(3000, 5, [900, 1200, 900]),
   (history) => history.upload(2500, 6, [400, 400, 1600]),
+];
+export const NOTES: readonly Step[] = [
+  (history) => history.putNoted(100, 1),
+  (history) => history.putNoted(2 * CHUNK + 10, 2),
+  (history) => history.removeNoted(100, 1),
+  (history) => history.putNoted(100, 1),
+  (history) => history.removeNoted(2 * CHUNK + 10, 2),
+  (history) => history.compact(),
+  (history) => history.removeNoted(100, 1),
+  (history) => history.compact(),
+  (history) => history.putNoted(100, 1),
 ];
 export const COMPACTION: readonly Step[] = [
   (history) => history.put(3 * CHUNK + 1, 1),

@@ -2,10 +2,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { checkEveryCrash, CHUNK, COMPACTION, ENGINE, OBJECTS, UPLOADS, type Step } from './crash-history.ts';
+import { checkEveryCrash, CHUNK, COMPACTION, ENGINE, NOTES, OBJECTS, UPLOADS, type Step } from './crash-history.ts';
 
 test('objects, removals and pins survive every crash', async () => {
   const images = await checkEveryCrash(OBJECTS);
+  assert.ok(images > 100, `only ${images} disks were tried`);
+});
+
+test('a note and its object survive every crash together, and a removed note does not come back', async () => {
+  const images = await checkEveryCrash(NOTES, ENGINE, 8);
   assert.ok(images > 100, `only ${images} disks were tried`);
 });
 

@@ -3,7 +3,7 @@
  *
  * Contract: the index leads to a durable record at every moment. It follows a moved record when the copy is durable, and
  * the old segment goes when the index leads to no record in it and the last reader has left. Records that the index does
- * not lead to are dropped with their segment. Tombstones (removals, unpins, ended stripes) move, until no segment is left
+ * not lead to are dropped with their segment. Tombstones (removals of objects and notes, unpins, ended stripes) move, until no segment is left
  * that may hold a superseded record of their id: then they are dropped. A damaged record is kept aside before its segment
  * goes.
  * Bound: `BATCH_BYTES` and `BATCH_RECORDS` of records on their way; one entry for each segment; the event loop gets a turn

@@ -60,7 +60,9 @@ test('rounds of put, remove and compact leave no entry of a removed object', { t
     });
     await engine.volume.put(records, signal);
     const removals = records.map(({ id }) => ({ type: RecordType.remove, id, payload: new Uint8Array(0) }));
-    await engine.volume.put(removals, signal);
+    const notes = records.slice(0, 500).map((record) => ({ ...record, type: RecordType.note }));
+    const unnotes = notes.map((record) => ({ ...record, type: RecordType.unnote, payload: new Uint8Array(0) }));
+    await engine.volume.put([...removals, ...notes, ...unnotes], signal);
     // By default a segment is sealed when it wastes space; here only because of tombstones.
     await compact(engine, 16 * 1024 * 1024);
     await compact(engine, 16 * 1024 * 1024);
@@ -106,7 +108,7 @@ const withoutIndex = (fs: CrashFileSystem): Map<string, Uint8Array> =>
   new Map([...fs.files()].filter(([path]) => !path.startsWith(`${DIR}/index`)));
 
 type Step =
-  | { readonly do: 'put' | 'remove' | 'pin' | 'unpin'; readonly name: number }
+  | { readonly do: 'put' | 'remove' | 'pin' | 'unpin' | 'note' | 'unnote'; readonly name: number }
   | { readonly do: 'compact'; readonly live_ratio: number }
   | { readonly do: 'rebuild' | 'reopen' | 'flush' };
 
@@ -115,7 +117,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   {
     weight: 6,
     arbitrary: fc.record({
-      do: fc.constantFrom('put' as const, 'remove' as const, 'pin' as const, 'unpin' as const),
+      do: fc.constantFrom(...(['put', 'remove', 'pin', 'unpin', 'note', 'unnote'] as const)),
       name: fc.nat(NAMES - 1),
     }),
   },
@@ -131,7 +133,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   },
 );
 
-test('after any history, with the index lost at any time, removed objects and pins do not come back', async () => {
+test('after any history, with the index lost at any time, removed objects, pins and notes do not come back', async () => {
   const numRuns = process.env['RON_LONG'] === '1' ? 1000 : 60;
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 60 }), async (steps) => {
@@ -139,6 +141,7 @@ test('after any history, with the index lost at any time, removed objects and pi
       let engine = await openOn(fs, 512);
       const stored = new Set<number>();
       const pinned = new Set<number>();
+      const noted = new Set<number>();
       for (const each of steps) {
         const { store } = engine;
         if (each.do === 'put') {
@@ -153,6 +156,16 @@ test('after any history, with the index lost at any time, removed objects and pi
         } else if (each.do === 'unpin' && stored.has(each.name)) {
           await store.unpin(addressOf(each.name), signal);
           pinned.delete(each.name);
+        } else if (each.do === 'note') {
+          await engine.volume.put(
+            [{ type: RecordType.note, id: blake3(bodyOf(each.name)), payload: bodyOf(9) }],
+            signal,
+          );
+          noted.add(each.name);
+        } else if (each.do === 'unnote') {
+          const record = { type: RecordType.unnote, id: blake3(bodyOf(each.name)), payload: new Uint8Array(0) };
+          await engine.volume.put([record], signal);
+          noted.delete(each.name);
         } else if (each.do === 'compact') await compact(engine, 1, each.live_ratio);
         else if (each.do === 'flush') await engine.volume.inventory('object', undefined, 1);
         else if (each.do === 'rebuild' || each.do === 'reopen') {
@@ -163,6 +176,7 @@ test('after any history, with the index lost at any time, removed objects and pi
         for (let name = 0; name < NAMES; name++) {
           assert.equal(engine.store.has(addressOf(name)), stored.has(name), `object ${name}`);
           assert.equal(engine.store.isPinned(addressOf(name)), pinned.has(name), `pin ${name}`);
+          assert.equal(engine.volume.has('note', blake3(bodyOf(name))), noted.has(name), `note ${name}`);
         }
       }
       await engine.volume.close();

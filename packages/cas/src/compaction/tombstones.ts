@@ -1,5 +1,5 @@
 /**
- * Drops tombstones: entries of the index that say that an object was removed, a pin taken back, a stripe ended.
+ * Drops tombstones: entries of the index that say that an object or a note was removed, a pin taken back, a stripe ended.
  *
  * Contract: a tombstone goes only when no segment exists that may hold a superseded record of its id, so replaying the
  * log without it brings nothing back, and only while `mayForgetRemovals` allows it. Its record in the log is garbage from
@@ -54,7 +54,7 @@ export class Droppable {
 export async function dropTombstones(init: TombstonesInit): Promise<void> {
   const droppable = new Droppable(init);
   await init.flush();
-  for (const table of ['object', 'pin', 'stripe', 'shard'] as const) {
+  for (const table of ['object', 'pin', 'stripe', 'shard', 'note'] as const) {
     for (let after: Uint8Array | undefined; ;) {
       const { entries, last } = await init.index.page(table, after);
       for (const [id, place] of entries) {

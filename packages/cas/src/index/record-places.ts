@@ -22,6 +22,7 @@ const TABLES_OF_TYPE: Record<number, readonly Table[]> = {
   [RecordType.stripe]: ['stripe'],
   [RecordType.unstripe]: ['stripe'],
   [RecordType.note]: ['note'],
+  [RecordType.unnote]: ['note'],
   [RecordType.parity]: ['content'],
 };
 

@@ -35,6 +35,8 @@ export interface FinishInit {
    * volume, and a crash before that loses it. An object of several chunks is always durable. Default `now`.
    */
   durability?: 'now' | 'later' | undefined;
+  /** Records that become durable in one step with the object, such as a note that refers to it. */
+  with?: readonly NewRecord[] | undefined;
 }
 
 /** The destination of a put. */
@@ -66,7 +68,7 @@ export async function putSmall(
 export async function putObject(
   { volume, leases, isStale, onStored, onRetyped }: ObjectPlace,
   record: Omit<NewRecord, 'meta' | 'replaces'>,
-  { media_type, durability }: FinishInit,
+  { media_type, durability, with: more = [] }: FinishInit,
   signal: AbortSignal,
 ): Promise<boolean> {
   const key = chunkKey(record.id);
@@ -82,8 +84,11 @@ export async function putObject(
     const isRenewed = isStale !== undefined && isStale((await volume.putTime_s('object', record.id)) ?? 0);
     // The object may have been removed while the types were compared.
     const isHere = stored.isIntact && volume.isDurable('object', record.id);
-    if (isHere && !isRenewed && !isRetyped) return true;
-    await volume.put([{ ...record, meta, ...(isRetyped && { replaces: true }) }], signal, durability);
+    if (isHere && !isRenewed && !isRetyped) {
+      if (more.length > 0) await volume.put(more, signal, durability);
+      return true;
+    }
+    await volume.put([{ ...record, meta, ...(isRetyped && { replaces: true }) }, ...more], signal, durability);
     if (isRetyped) onRetyped?.(record.id);
     onStored?.(record.id);
     return isHere;

@@ -176,6 +176,7 @@ export class MemoryVolume implements Volume {
     const key = chunkKey(record.id);
     if (tablesOf(record.type).length > 0) this.#keep(key, record);
     if (record.type === RecordType.remove) this.#drop('object', key);
+    if (record.type === RecordType.unnote) this.#drop('note', key);
     if (record.type === RecordType.unstripe) this.#dropStripe(key, record);
     if (record.type === RecordType.pin && !this.#pins.has(key)) {
       this.#pins.add(key);

@@ -1,6 +1,13 @@
 import type { Kind } from './volume.ts';
 
-/** The types of records in the log of a volume. The numbers are on disk: they never change and are never reused. */
+/**
+ * The types of records in the log of a volume. The numbers are on disk: they never change and are never reused.
+ *
+ * A version that does not know a type neither enters such a record into its index nor drops it: compaction moves it. So a
+ * new type that ends an earlier record takes effect only for versions that know it: one from before `unnote` finds removed
+ * notes again, for as long as their segments exist. Such a type must not be relied on for data that an older version may
+ * open.
+ */
 export const RecordType = {
   /** A piece of a larger object. Id: BLAKE3 of the payload. */
   chunk: 1,
@@ -23,6 +30,8 @@ export const RecordType = {
   note: 10,
   /** A parity shard of a stripe. Id: BLAKE3 of the payload. */
   parity: 11,
+  /** The note with this id is removed. */
+  unnote: 12,
 } as const;
 
 /** Records that are found by the hash of their payload. */
@@ -38,7 +47,8 @@ export function isObject(type: number): boolean {
 }
 
 /** Records that state that an earlier record is no longer valid. */
-export const isEnd = (type: number): boolean => type === RecordType.remove || type === RecordType.unstripe;
+export const isEnd = (type: number): boolean =>
+  type === RecordType.remove || type === RecordType.unstripe || type === RecordType.unnote;
 
 /** Records that end an earlier one. They can be dropped when no segment has a superseded record of their id. */
 export const isTombstone = (type: number): boolean => isEnd(type) || type === RecordType.unpin;

@@ -45,6 +45,8 @@ function object(text: string): NewRecord {
   return { ...chunk(text), type: RecordType.object, meta: Buffer.from('text/plain') };
 }
 
+const textIn = (bytes: Uint8Array | undefined): string | undefined => bytes && Buffer.from(bytes).toString();
+
 const mark = (type: number, of: NewRecord): NewRecord => ({ type, id: of.id, payload: new Uint8Array(0) });
 
 for (const [kind, open] of Object.entries(KINDS)) {
@@ -131,6 +133,28 @@ for (const [kind, open] of Object.entries(KINDS)) {
       assert.ok(!volume.has('object', object('b').id));
       await volume.put([object('b')], signal);
       assert.ok(volume.has('object', object('b').id), 'a removed object can be put again');
+    });
+
+    test('removes notes, and keeps the last state of each', async () => {
+      await using opened = await open();
+      const { volume } = opened;
+      const note = (text: string): NewRecord => ({
+        ...chunk('the id'),
+        type: RecordType.note,
+        payload: Buffer.from(text),
+      });
+      const textOf = async (): Promise<string | undefined> =>
+        textIn((await volume.get('note', note('').id, signal))?.payload);
+      const listed = async (): Promise<number> => (await volume.inventory('note', undefined, 10)).length;
+      await volume.put([note('first')], signal);
+      await volume.put([note('second'), mark(RecordType.unnote, note(''))], signal);
+      assert.ok(!volume.has('note', note('').id) && !volume.isDurable('note', note('').id));
+      assert.deepEqual([await textOf(), await listed()], [undefined, 0]);
+      await volume.put([note('third')], signal);
+      assert.deepEqual([await textOf(), await listed()], ['third', 1]);
+      // The content with the same id is another record.
+      await volume.put([chunk('the id'), mark(RecordType.unnote, note(''))], signal);
+      assert.ok(volume.has('content', note('').id) && !volume.has('note', note('').id));
     });
 
     test('lists ids in order, from any id', async () => {
