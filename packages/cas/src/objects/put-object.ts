@@ -37,6 +37,8 @@ export interface FinishInit {
   durability?: 'now' | 'later' | undefined;
   /** Records that become durable in one step with the object, such as a note that refers to it. */
   with?: readonly NewRecord[] | undefined;
+  /** Whether the removal of the stored object is being written: then the object is written again, after it. */
+  isLeaving?: ((address: Address) => boolean) | undefined;
 }
 
 /** The destination of a put. */
@@ -68,7 +70,7 @@ export async function putSmall(
 export async function putObject(
   { volume, leases, isStale, onStored, onRetyped }: ObjectPlace,
   record: Omit<NewRecord, 'meta' | 'replaces'>,
-  { media_type, durability, with: more = [] }: FinishInit,
+  { media_type, durability, with: more = [], isLeaving }: FinishInit,
   signal: AbortSignal,
 ): Promise<boolean> {
   const key = chunkKey(record.id);
@@ -83,7 +85,8 @@ export async function putObject(
       !(await hasMeta(volume, record.id, stored.meta, stated, signal));
     const isRenewed = isStale !== undefined && isStale((await volume.putTime_s('object', record.id)) ?? 0);
     // The object may have been removed while the types were compared.
-    const isHere = stored.isIntact && volume.isDurable('object', record.id);
+    const isStaying = isLeaving?.(formatAddress(record.id)) !== true;
+    const isHere = stored.isIntact && isStaying && volume.isDurable('object', record.id);
     if (isHere && !isRenewed && !isRetyped) {
       if (more.length > 0) await volume.put(more, signal, durability);
       return true;

@@ -5,7 +5,7 @@ import type { Kind } from './volume.ts';
  *
  * A version that does not know a type neither enters such a record into its index nor drops it: compaction moves it. So a
  * new type that ends an earlier record takes effect only for versions that know it: one from before `unnote` finds removed
- * notes again, for as long as their segments exist. Such a type must not be relied on for data that an older version may
+ * notes again while their segments exist. Such a type must not be relied on for data that an older version may
  * open.
  */
 export const RecordType = {
