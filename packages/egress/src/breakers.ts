@@ -34,6 +34,11 @@ export class Breakers {
     return this.#byOrigin.size;
   }
 
+  /** Origins whose breaker is open. */
+  get open(): readonly string[] {
+    return [...this.#byOrigin].filter(([, { breaker }]) => breaker.state === 'open').map(([origin]) => origin);
+  }
+
   /** Marks a call to the origin as in flight until it is disposed. Throws `busy` when the table is full of such calls. */
   enter(origin: string): BreakerCall {
     const entry = this.#byOrigin.get(origin) ?? this.#add(origin);

@@ -48,8 +48,8 @@ export interface EgressInit extends TrustInit {
   readonly name: string;
   /** Default https only. Plain HTTP goes only to `networks`. */
   readonly schemes?: readonly Scheme[];
-  /** Default 443. */
-  readonly ports?: readonly number[];
+  /** Default 443. `any` for a caller that checks whole origins against a list of its own. */
+  readonly ports?: readonly number[] | 'any';
   /** Networks with non-public addresses that may be dialled, such as `10.0.0.0/8`. Default none. */
   readonly networks?: readonly string[];
   readonly limits?: Partial<EgressLimits>;
@@ -62,8 +62,8 @@ export interface EgressInit extends TrustInit {
   readonly breaker?: Partial<BreakerInit> | 'none';
   /** Shared by all callers. Default: an own one with the kernel's defaults. */
   readonly retry_budget?: RetryBudget;
-  /** Called with the outcome of each try. Must not throw. */
-  readonly onOutcome?: (outcome: Outcome) => void;
+  /** Called with the outcome of each try, and with its error if it failed. Must not throw. */
+  readonly onOutcome?: (outcome: Outcome, error?: unknown) => void;
   /** Called for each retry. Must not throw. */
   readonly onRetry?: (op: string, result: 'ok' | 'failed') => void;
   /** Default: the system's resolver. */
@@ -146,6 +146,11 @@ export class Egress implements AsyncDisposable {
     return { used: this.#slots.used, idle: this.#agent.idle, waiting: this.#slots.waiting };
   }
 
+  /** Origins whose circuit breaker is open. */
+  get openOrigins(): readonly string[] {
+    return this.#breakers.open;
+  }
+
   async exchange<T>(request: EgressRequest, init: ExchangeInit, use: Use<T>): Promise<T> {
     if (this.#closing.signal.aborted) throw closedError();
     const run = this.#run(request, init, use);
@@ -214,7 +219,7 @@ export class Egress implements AsyncDisposable {
       return value;
     } catch (error) {
       const isCanceled = total.signal.aborted && !total.expired;
-      this.#count(isCanceled ? 'canceled' : error === attempt.callerError ? 'caller' : outcomeOf(error));
+      this.#count(isCanceled ? 'canceled' : error === attempt.callerError ? 'caller' : outcomeOf(error), error);
       throw error;
     }
   }
@@ -270,9 +275,9 @@ export class Egress implements AsyncDisposable {
     return await send({ ...init, onClosed: await this.#slots.acquire(origin, init.total.signal) });
   }
 
-  #count(outcome: Outcome): void {
+  #count(outcome: Outcome, error?: unknown): void {
     this.#counts[outcome]++;
-    this.#init.onOutcome?.(outcome);
+    this.#init.onOutcome?.(outcome, error);
   }
 }
 

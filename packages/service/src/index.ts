@@ -9,3 +9,4 @@ export { startService, VERSION } from './shell/start.ts';
 export * from './log/log-answers.ts';
 export * from './tasks/admin-tasks.ts';
 export * from './tasks/task-answers.ts';
+export * from './tasks/waiters.ts';

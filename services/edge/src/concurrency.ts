@@ -25,6 +25,7 @@ export const concurrency = declareConcurrency({
     },
     waiters: {
       kind: 'own',
+      label: '/edge/assets',
       capacity: 1024,
       config_key: 'fill.waiters_max',
       policy: 'reject new',

@@ -39,7 +39,7 @@ export interface Target {
 
 export interface TargetRulesInit {
   readonly schemes: readonly Scheme[];
-  readonly ports: readonly number[];
+  readonly ports: readonly number[] | 'any';
 }
 
 const DEFAULT_PORTS: Readonly<Record<Scheme, number>> = { https: 443, http: 80 };
@@ -59,7 +59,8 @@ export class TargetRules {
     if (scheme === undefined) throw refused('scheme', 'the scheme of the URL is not allowed');
     if (url.username !== '' || url.password !== '') throw refused('credentials', 'a URL must not hold credentials');
     const port = url.port === '' ? DEFAULT_PORTS[scheme] : Number(url.port);
-    if (!this.#init.ports.includes(port)) throw refused('port', `the port ${port} is not allowed`);
+    if (this.#init.ports !== 'any' && !this.#init.ports.includes(port))
+      throw refused('port', `the port ${port} is not allowed`);
     const hostname = hostnameOf(url);
     if (hostname === undefined) throw malformed();
     const isLiteral = isIP(hostname) !== 0;

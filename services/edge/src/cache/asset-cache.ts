@@ -50,6 +50,8 @@ export interface StoredBody {
   readonly source: ByteSource;
   /** Whether the disk has it, so that a note may refer to it. */
   readonly isOnDisk: boolean;
+  /** For a body that is not going to be kept. Idempotent. Answers that read it go on. */
+  discard(): void;
 }
 
 export type PurgeSelection =

@@ -2,6 +2,7 @@
 import { Deadline, NEVER, type Cell, type Mpsc, type WorkQueue } from '@ron/kernel';
 import { checkTarget, type Target } from '@ron/proto';
 import type { FastSource } from '@ron/ingress';
+import { Waiters } from '@ron/service';
 import type { Dht } from '../dht/dht.ts';
 import type { Names } from '../publish/names.ts';
 import type { IndexStore } from '../store/index-store.ts';
@@ -12,7 +13,6 @@ import type { Evidence } from './evidence.ts';
 import type { Lookup } from './lookup.ts';
 import { Lookups, type LookupsInit } from './lookups.ts';
 import { Resolver } from './resolver.ts';
-import { Waiters } from './waiters.ts';
 
 /** The caller whose turn in the queue refreshes and warm-ups take. */
 const INTERNAL = 'internal';

@@ -1,5 +1,5 @@
 /**
- * The requests of one route that wait for a lookup.
+ * The requests of one route that wait for work which they share.
  *
  * Contract: at most `max()` requests wait, read at each request. Overflow: `busy`, at once, counted in `busy_total`.
  * Cancellation: a request leaves when its wait settles, which its deadline bounds.
@@ -24,10 +24,10 @@ export class Waiters {
   }
 
   async wait<T>(begin: () => Promise<T>): Promise<T> {
-    // [index I-9] A full route refuses at once.
+    // [index I-9] [edge I-9] A full route refuses at once.
     if (this.#depth >= this.#max()) {
-      this.busy_total += 1;
-      throw new RonError('busy', `too many requests of ${this.#route} wait for a lookup`, {
+      this.onBusy();
+      throw new RonError('busy', `too many requests of ${this.#route} wait`, {
         op: this.#route,
         retry_after_ms: RETRY_AFTER_MS,
       });
@@ -38,6 +38,11 @@ export class Waiters {
     } finally {
       this.#depth -= 1;
     }
+  }
+
+  /** Counts a request that waited and was answered with `busy`. */
+  onBusy(): void {
+    this.busy_total += 1;
   }
 
   /** For the owner of the channel. Waiting requests end with their deadlines. */

@@ -1,0 +1,188 @@
+/**
+ * Fetches assets from HTTPS origins.
+ *
+ * Contract: one request with no header of the client: `Accept-Encoding: identity`, and the validators of the stale asset. An
+ * accepted answer (`answer-rules.ts`) is decoded, hashed and written as it arrives, and returned only once it is complete.
+ * Every try after the first begins with an empty body. Addresses, certificates and framing are checked by the HTTP client.
+ * Bound: `fill.object_bytes_max` as sent and decoded, the caps for decoded bytes, and the deadlines of each step within the
+ * deadline of the fill [edge I-4] [edge I-10]. Retries: `retry.live_fill`, after timeouts, 503 and 504 only.
+ * Cancellation: by the deadline; `disconnect` ends the exchanges with an origin.
+ */
+import { readFile } from 'node:fs/promises';
+import { isIPv6 } from 'node:net';
+import { Egress, type Answer, type EgressInit, type Peer } from '@ron/egress';
+import { liveFill, sched, type Deadline } from '@ron/kernel';
+import type { BodyWriter } from '../../cache/asset-cache.ts';
+import type { CachedAsset, Provenance } from '../../cache/cached-asset.ts';
+import type { EdgeConfig } from '../../config.ts';
+import { bodyOf, writeBody, type BodySink, type Fetched } from '../fetched.ts';
+import type { LiveAsset } from '../live-path.ts';
+import { judgeAnswer, type AnswerTimes, type JudgedAnswer } from './answer-rules.ts';
+import { originError, timedOutOp } from './origin-errors.ts';
+import { unstoredWriter } from './unstored-body.ts';
+
+const CONNECT_MS = 1000;
+const FIRST_BYTE_MS = 1500;
+const IDLE_MS = 1000;
+const BODY_BYTES_MAX = 2 ** 30;
+
+export interface OriginsInit {
+  /** The configuration in force, read at each fetch. */
+  readonly config: () => EdgeConfig;
+  readonly cache: BodySink;
+  /** PEM of `fill.ca_file`. */
+  readonly ca: string | undefined;
+  readonly breaker: EgressInit['breaker'];
+  /** The deadline of a fill. */
+  readonly total_ms: number;
+  readonly onRetry: (result: 'ok' | 'failed') => void;
+  readonly onTimeout: (op: 'connect' | 'fill') => void;
+  /** Replaced by tests: the resolver, and the function that connects. */
+  readonly network?: Pick<EgressInit, 'lookup' | 'connect'>;
+}
+
+/** The PEM of `fill.ca_file`; undefined without one. */
+export async function readCa(file: string | undefined): Promise<string | undefined> {
+  return file === undefined ? undefined : await readFile(file, 'utf8');
+}
+
+export class Origins implements AsyncDisposable {
+  readonly #init: OriginsInit;
+  readonly #egress: Egress;
+
+  /** Throws `validation` for networks or a CA that cannot be read. */
+  constructor(init: OriginsInit) {
+    this.#init = init;
+    const { edge, fill, ingress } = init.config();
+    // Each worker has a connection, so none waits for one.
+    const sockets_max = edge.workers;
+    this.#egress = new Egress({
+      name: 'live_fill',
+      ports: 'any',
+      networks: fill.networks,
+      ...(init.ca !== undefined && { ca: { pem: init.ca, mode: 'add' } }),
+      // Only allow-listed origins are dialled, each with its own connections, and surplus bytes close a connection.
+      reuse: 'all',
+      ...(init.breaker !== undefined && { breaker: init.breaker }),
+      limits: {
+        connect_ms: CONNECT_MS,
+        tls_ms: CONNECT_MS,
+        first_byte_ms: FIRST_BYTE_MS,
+        idle_ms: IDLE_MS,
+        total_ms: init.total_ms,
+        body_bytes_max: BODY_BYTES_MAX,
+        decompress_ratio_max: ingress.decompress_max_ratio,
+        decompress_bytes_max: ingress.decompress_abs_bytes,
+        sockets_per_origin: sockets_max,
+        sockets_max,
+        idle_sockets_max: sockets_max,
+        waiting_max: sockets_max,
+      },
+      onRetry: (_op, result) => init.onRetry(result),
+      onOutcome: (_outcome, error) => {
+        const op = timedOutOp(error);
+        if (op !== undefined) init.onTimeout(op);
+      },
+      ...init.network,
+    });
+  }
+
+  /** Calls that an open breaker refused. */
+  get refused_total(): number {
+    return this.#egress.outcomes.breaker_open;
+  }
+
+  /** Origins whose breaker is open. */
+  get failing(): readonly string[] {
+    return this.#egress.openOrigins;
+  }
+
+  /** Rejects with `bad_gateway`, `timeout`, `payload_too_large`, `decompress_cap`, `breaker_open` or `canceled`. */
+  async fetch(asset: LiveAsset, stale: CachedAsset | undefined, deadline: Deadline): Promise<Fetched> {
+    const { fill, retry } = this.#init.config();
+    const { base_ms, max_ms, max_retries, jitter } = retry.live_fill;
+    const began_ms = sched.now_ms();
+    const request = {
+      url: asset.url,
+      headers: validatorsOf(stale),
+      bytes_max: fill.object_bytes_max,
+      decode: true,
+    };
+    const policy = liveFill({ base_ms, max_ms, tries_max: max_retries + 1, jitter });
+    try {
+      return await this.#egress.exchange(request, { deadline, retry: policy }, async (answer, signal) => {
+        // From the monotonic clock: the wall clock may be set while the request is under way.
+        const response_ms = sched.wall_ms();
+        const times = { request_ms: response_ms - (sched.now_ms() - began_ms), response_ms };
+        const judged = judgeAnswer(answer.status, answer.headers, times, fill, stale?.meta);
+        return await this.#fetched(asset, stale, { answer, judged, times }, signal);
+      });
+    } catch (error) {
+      throw originError(error);
+    }
+  }
+
+  /** Closes the connections to an origin; exchanges with it fail. */
+  disconnect(origin: string): void {
+    this.#egress.disconnect(origin);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#egress.close();
+  }
+
+  async #fetched(
+    asset: LiveAsset,
+    stale: CachedAsset | undefined,
+    { answer, judged, times }: { answer: Answer; judged: JudgedAnswer; times: AnswerTimes },
+    signal: AbortSignal,
+  ): Promise<Fetched> {
+    if (judged.kind === 'absent') return { kind: 'absent', isKept: judged.isStorable };
+    const { freshness, etag, isStorable } = judged;
+    if (judged.kind === 'unchanged') {
+      const body = bodyOf(stale!);
+      const provenance = provenanceOf(asset, answer.peer, body, etag, times);
+      const meta = { ...stale!.meta, etag, freshness, provenance, log_index: undefined };
+      return { kind: 'asset', how: 'revalidated', meta, body, isStorable };
+    }
+    const { media_type } = judged;
+    const body = await writeBody(this.#writer(isStorable), answer.body, media_type, signal);
+    const provenance = provenanceOf(asset, answer.peer, body, etag, times);
+    const { address, size } = body;
+    const meta = { key: asset.key, address, size, media_type, etag, freshness, provenance, log_index: undefined };
+    return { kind: 'asset', how: 'fetched', meta, body, isStorable };
+  }
+
+  #writer(isStorable: boolean): BodyWriter {
+    const bytes_max = this.#init.config().fill.object_bytes_max;
+    return isStorable ? this.#init.cache.writer(bytes_max) : unstoredWriter(bytes_max);
+  }
+}
+
+function validatorsOf(stale: CachedAsset | undefined): Record<string, string> {
+  const { etag, freshness } = stale?.meta ?? {};
+  const last_modified = freshness?.last_modified;
+  return {
+    ...(etag !== undefined && { 'if-none-match': etag }),
+    ...(last_modified !== undefined && { 'if-modified-since': last_modified }),
+  };
+}
+
+function provenanceOf(
+  { key, origin }: LiveAsset,
+  { address: ip, port, spki_sha256 = '' }: Peer,
+  { size, address }: { readonly size: number; readonly address: Provenance['address'] },
+  etag: string | undefined,
+  { response_ms }: AnswerTimes,
+): Provenance {
+  return {
+    key,
+    host: origin.slice('https://'.length),
+    dialled: `${isIPv6(ip) ? `[${ip}]` : ip}:${port}`,
+    certificate_key: Buffer.from(spki_sha256, 'base64').toString('hex'),
+    etag,
+    size,
+    address,
+    time_ms: response_ms,
+  };
+}
