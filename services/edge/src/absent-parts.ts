@@ -1,7 +1,6 @@
 /** Parts of edge that hold nothing and refuse everything, until the real ones are opened in their place. */
 import { RonError } from '@ron/kernel';
 import type { AssetCache, AssetRam } from './cache/asset-cache.ts';
-import type { Fills } from './fill/fills.ts';
 import type { Packs } from './packs/packs.ts';
 import type { RunningPart } from './running-part.ts';
 
@@ -42,13 +41,5 @@ export function noCache(): AssetCache & RunningPart {
     keep: () => Promise.resolve(false),
     purge: () => Promise.resolve(0),
     run: () => Promise.resolve(),
-  };
-}
-
-export function noFills(): Fills & { readonly problem: string | undefined } {
-  return {
-    problem: undefined,
-    fill: () => Promise.reject(absent('the worker pool')),
-    refresh: () => undefined,
   };
 }

@@ -5,11 +5,13 @@
 import { PageFiles } from '@ron/pages';
 import { MAP_FILES } from './map/map-page.ts';
 import { edgeMeters, measureParts } from './metrics.ts';
-import { noCache, noFills, noPacks } from './absent-parts.ts';
+import { noCache, noPacks } from './absent-parts.ts';
+import { openFills } from './fill/open-fills.ts';
 import { FillKeeper } from './fills/fill-keeper.ts';
 import { openFillLog } from './fills/open-fill-log.ts';
 import type { FilledAsset } from './fill/fills.ts';
 import type { EdgeContext } from './service.ts';
+import { storageOf } from './storage.ts';
 
 export async function openParts(context: EdgeContext) {
   const { config, runtime, metrics, resources, openAuth } = context;
@@ -30,7 +32,8 @@ export async function openParts(context: EdgeContext) {
       count: (result, count) => meters.kept.at(result).inc(count),
     }),
   );
-  const fills = noFills();
+  const storage = storageOf(config);
+  const fills = resources.use(await openFills(context, { work, fills: filled, cache, fillLog, storage, meters }));
   const mapFiles = resources.use(new PageFiles(MAP_FILES));
   measureParts(metrics, { cache, fillLog });
   return { dir, meters, work, packs, cache, fillLog, keeper, fills, mapFiles };

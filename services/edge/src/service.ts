@@ -8,6 +8,7 @@
  *        `-------> verify(16) --> pack_verifier --> mounted packs
  *                                                  evictor --> cached assets within cache.disk_bytes
  */
+import type { EgressInit } from '@ron/egress';
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
 import { concurrency } from './concurrency.ts';
 import { schema, type EdgeConfig } from './config.ts';
@@ -17,7 +18,12 @@ import { gatesOf } from './readiness.ts';
 import { REASONS } from './reasons.ts';
 import { routes } from './routes.ts';
 
-export type EdgeContext = OpenContext<EdgeConfig, typeof concurrency, EdgeEvent, object>;
+/** Parts that a program may replace. */
+export interface EdgeOverrides {
+  /** How origins are resolved and connected to. */
+  readonly network: Pick<EgressInit, 'lookup' | 'connect'>;
+}
+export type EdgeContext = OpenContext<EdgeConfig, typeof concurrency, EdgeEvent, EdgeOverrides>;
 
 export const edge = defineService({
   name: 'edge',
@@ -39,7 +45,10 @@ export const edge = defineService({
         fill_log: ({ stopping }) => keeper.run(stopping),
       },
       // Files of packs may have changed although the configuration did not.
-      applyConfig: (_next, signal) => packs.reload(signal),
+      applyConfig: (_next, signal) => {
+        fills.applyConfig();
+        return packs.reload(signal);
+      },
       // The fill log signs its last checkpoint, and the cache syncs its segments.
       close_ms: 6000,
       parts: { packs, cache, fills, fillLog },
@@ -47,7 +56,7 @@ export const edge = defineService({
   },
 });
 
-export type EdgeInit = StartInit<EdgeConfig>;
+export type EdgeInit = StartInit<EdgeConfig> & Partial<EdgeOverrides>;
 export type Edge = Awaited<ReturnType<typeof startEdge>>;
 
 export function startEdge(init: EdgeInit) {

@@ -68,6 +68,12 @@ interface Settling extends Running {
   readonly outcome: FillOutcome;
 }
 
+/** A caller's part in a fill. */
+interface Joined {
+  readonly outcome: FillOutcome;
+  readonly isLeader: boolean;
+}
+
 export class CoalescedFills implements Fills, AsyncDisposable {
   readonly #init: CoalescedFillsInit;
   readonly #flights: SingleFlight<FillOutcome>;
@@ -93,7 +99,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
     const { requireFillable, waiters } = this.#init;
     requireFillable(missing);
     const settling = this.#settled(missing);
-    if (settling !== undefined) return { ...settling, isCollapsed: true };
+    if (settling !== undefined) return resultOf({ outcome: settling, isLeader: false });
     return await waiters.wait(() => deadline.run((signal) => this.#join(missing, stale, signal, ip)));
   }
 
@@ -125,7 +131,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
     stale: CachedAsset | undefined,
     signal: AbortSignal,
     ip: string,
-  ): Promise<{ readonly outcome: FillOutcome; readonly isLeader: boolean }> {
+  ): Promise<Joined> {
     let isLeader = false;
     try {
       const outcome = await this.#flights.run(flight_key, signal, (flight) => {
@@ -231,12 +237,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
   }
 }
 
-function resultOf({
-  outcome: { isShared: _, ...outcome },
-  isLeader,
-}: {
-  readonly outcome: FillOutcome;
-  readonly isLeader: boolean;
-}): FillResult {
-  return { ...outcome, isCollapsed: !isLeader };
+function resultOf({ outcome, isLeader }: Joined): FillResult {
+  const { asset, isStored, how } = outcome;
+  return { asset, isStored, how, isCollapsed: !isLeader };
 }
