@@ -1,5 +1,6 @@
 /** CORS and `Cache-Status` are the same from the socket fast path, the parsed fast path and the route. */
 import assert from 'node:assert/strict';
+import { Agent } from 'node:http';
 import { test } from 'node:test';
 import { bytes, FastEntry, json, route } from '@ron/ingress';
 import type { RamSource, Route } from '@ron/ingress';
@@ -50,28 +51,45 @@ async function start(origins: readonly string[], isFast = true) {
   return { service, served };
 }
 
-/** The socket fast path answers the plain request, the parsed fast path the others. */
-const WAYS: readonly (readonly [
-  name: string,
-  method: string,
+/** The socket fast path answers the first two, the parsed fast path the others. */
+const WAYS = [
+  { name: 'a kept connection', method: 'GET', headers: {}, status: 200, keepAlive: true },
+  {
+    name: 'a tag on a kept connection',
+    method: 'GET',
+    headers: { 'if-none-match': '"a"' },
+    status: 304,
+    keepAlive: true,
+  },
+  { name: 'a GET', method: 'GET', headers: {}, status: 200, keepAlive: false },
+  { name: 'a HEAD', method: 'HEAD', headers: {}, status: 200, keepAlive: false },
+  { name: 'a tag', method: 'GET', headers: { 'if-none-match': '"a"' }, status: 304, keepAlive: false },
+  { name: 'a range', method: 'GET', headers: { range: 'bytes=0-1' }, status: 206, keepAlive: false },
+] as const;
+
+async function sendBy(
+  url: string,
+  way: (typeof WAYS)[number],
   headers: Readonly<Record<string, string>>,
-  status: number,
-])[] = [
-  ['a GET', 'GET', {}, 200],
-  ['a HEAD', 'HEAD', {}, 200],
-  ['a condition that holds', 'GET', { 'if-none-match': '"a"' }, 304],
-  ['a range', 'GET', { range: 'bytes=0-1' }, 206],
-  ['an unusual header', 'GET', { 'x-unknown': '1' }, 200],
-];
+): Promise<Reply> {
+  const agent = new Agent({ keepAlive: way.keepAlive });
+  try {
+    const reply = await send(url, way.method, '/bytes', { headers: { ...headers, ...way.headers }, agent });
+    assert.equal(reply.status, way.status, way.name);
+    return reply;
+  } finally {
+    agent.destroy();
+  }
+}
 
 for (const isFast of [true, false]) {
   const suffix = isFast ? '' : ', without the fast path';
   test(`a page of a listed origin may read every answer${suffix}`, async () => {
     const { service, served } = await start([PAGE], isFast);
     await using _ = service;
-    for (const [name, method, headers, status] of WAYS) {
-      const reply = await send(service.url, method, '/bytes', { headers: { origin: PAGE, ...headers } });
-      assert.equal(reply.status, status, name);
+    for (const way of WAYS) {
+      const { name } = way;
+      const reply = await sendBy(service.url, way, { origin: PAGE });
       assert.equal(reply.headers['access-control-allow-origin'], PAGE, name);
       assert.match(String(reply.headers['access-control-expose-headers']), /Cache-Status.*ETag/, name);
       assert.deepEqual(varies(reply), ['accept-encoding', 'origin'], name);
@@ -91,9 +109,9 @@ for (const isFast of [true, false]) {
     await using _ = service;
     for (const origin of [undefined, 'https://evil.example', `${PAGE}.evil.example`, 'null', `${PAGE}, ${PAGE}`]) {
       const headers: Record<string, string> = origin === undefined ? {} : { origin };
-      for (const [name, method, more, status] of WAYS) {
-        const reply = await send(service.url, method, '/bytes', { headers: { ...headers, ...more } });
-        assert.equal(reply.status, status, name);
+      for (const way of WAYS) {
+        const { name } = way;
+        const reply = await sendBy(service.url, way, headers);
         assert.equal(reply.headers['access-control-allow-origin'], undefined, `${name} of ${origin}`);
         assert.deepEqual(varies(reply), ['accept-encoding', 'origin'], name);
       }
@@ -106,8 +124,9 @@ for (const isFast of [true, false]) {
   test(`without a list no answer has a header of CORS${suffix}`, async () => {
     const { service } = await start([], isFast);
     await using _ = service;
-    for (const [name, method, headers] of WAYS) {
-      const reply = await send(service.url, method, '/bytes', { headers: { origin: PAGE, ...headers } });
+    for (const way of WAYS) {
+      const { name } = way;
+      const reply = await sendBy(service.url, way, { origin: PAGE });
       assert.equal(reply.headers['access-control-allow-origin'], undefined, name);
       assert.deepEqual(varies(reply), ['accept-encoding'], name);
     }
@@ -119,10 +138,9 @@ for (const isFast of [true, false]) {
   test(`with * every page may read, and answers do not vary by origin${suffix}`, async () => {
     const { service } = await start(['*'], isFast);
     await using _ = service;
-    for (const [name, method, headers] of WAYS) {
-      const reply = await send(service.url, method, '/bytes', {
-        headers: { origin: 'https://any.example', ...headers },
-      });
+    for (const way of WAYS) {
+      const { name } = way;
+      const reply = await sendBy(service.url, way, { origin: 'https://any.example' });
       assert.equal(reply.headers['access-control-allow-origin'], '*', name);
       assert.deepEqual(varies(reply), ['accept-encoding'], name);
     }
