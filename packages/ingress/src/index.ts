@@ -1,5 +1,6 @@
 export { parseBind } from './listen/bind.ts';
 export { chooseVariant } from './bytes/accept-encoding.ts';
+export * from './bytes/bao-slice.ts';
 export * from './bytes/byte-answer.ts';
 export * from './bytes/bytes.ts';
 export * from './bytes/conditional.ts';

@@ -51,6 +51,12 @@ export const ERRORS = {
   canceled: row(503, false, 'tasks_canceled_total{kind}', 'shutdown or the caller ended the wait'),
   breaker_open: row(503, true, 'breaker_open_total{target}', 'the circuit breaker of a target is open'),
   bad_gateway: row(502, false, REJECTED, 'another server sent an invalid certificate or an invalid answer'),
+  not_cached: row(
+    504,
+    false,
+    REJECTED,
+    'the request or the origin demands an answer that is cached and fresh, and there is none',
+  ),
   no_route: row(503, true, REJECTED, 'no peer is known for the requested object'),
   unreachable: row(0, true, 'backoff_retries_total{op}', 'a peer took no connection, or broke it off'),
   backpressure: row(503, true, REJECTED, 'brownout sheds this lane first'),

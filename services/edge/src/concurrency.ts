@@ -34,6 +34,16 @@ export const concurrency = declareConcurrency({
       from: 'listener',
       to: 'worker',
     },
+    reads: {
+      kind: 'own',
+      capacity: 64,
+      config_key: 'edge.reads_max',
+      policy: 'reject new',
+      overflow: '429 `busy` with `Retry-After`',
+      metric: 'busy_rejections_total{endpoint}',
+      from: 'listener',
+      to: 'listener',
+    },
     fills: {
       kind: 'mpsc',
       capacity: 1024,

@@ -23,12 +23,16 @@ export function edgeMeters(metrics: Metrics): EdgeMeters {
 }
 
 export interface MeasuredParts {
+  readonly isLive: () => boolean;
   readonly cache: { readonly disk_bytes: number; readonly ram: { readonly bytes: number } };
   readonly fillLog: { readonly size: number; readonly bytes: number; readonly unsigned: number };
 }
 
 /** Values that are read from their owner at a scrape. */
-export function measureParts(metrics: Metrics, { cache, fillLog }: MeasuredParts): void {
+export function measureParts(metrics: Metrics, { cache, fillLog, isLive }: MeasuredParts): void {
+  metrics.gaugeFrom('edge_live', '1 if assets may be fetched from origins (edge.mode), 0 if not.', [], () => [
+    { labels: {}, value: isLive() ? 1 : 0 },
+  ]);
   metrics.gaugeFrom('edge_cache_bytes', 'Bytes of cached assets, by tier.', ['tier'], () => [
     { labels: { tier: 'ram' }, value: cache.ram.bytes },
     { labels: { tier: 'cas' }, value: cache.disk_bytes },

@@ -3,6 +3,9 @@
  * the fill log and the cache to which they write, and packs last.
  */
 import { PageFiles } from '@ron/pages';
+import { DiskReads } from './assets/disk-reads.ts';
+import { FetchedAssets } from './assets/fetched-assets.ts';
+import { PackTiles } from './assets/pack-tiles.ts';
 import { MAP_FILES } from './map/map-page.ts';
 import { edgeMeters, measureParts } from './metrics.ts';
 import { noCache, noPacks } from './absent-parts.ts';
@@ -14,7 +17,7 @@ import type { EdgeContext } from './service.ts';
 import { storageOf } from './storage.ts';
 
 export async function openParts(context: EdgeContext) {
-  const { config, runtime, metrics, resources, openAuth } = context;
+  const { config, current, runtime, metrics, resources, openAuth } = context;
   const dir = config.amnesia.enabled ? undefined : config.data_dir!;
   await openAuth({ dir });
   const meters = edgeMeters(metrics);
@@ -34,9 +37,12 @@ export async function openParts(context: EdgeContext) {
   );
   const storage = storageOf(config);
   const fills = resources.use(await openFills(context, { work, fills: filled, cache, fillLog, storage, meters }));
+  const reads = runtime.own('reads', (capacity) => new DiskReads(capacity));
+  const tiles = new PackTiles(packs, cache.ram, reads);
+  const fetched = new FetchedAssets({ cache, fills, reads, current, hits: meters.hits });
   const mapFiles = resources.use(new PageFiles(MAP_FILES));
-  measureParts(metrics, { cache, fillLog });
-  return { dir, meters, work, packs, cache, fillLog, keeper, fills, mapFiles };
+  measureParts(metrics, { cache, fillLog, isLive: () => current.value.edge.mode === 'live' });
+  return { dir, meters, work, packs, cache, fillLog, keeper, fills, reads, tiles, fetched, mapFiles };
 }
 
 async function openLog({ config, runtime, fs, log, signal }: EdgeContext, dir: string | undefined) {

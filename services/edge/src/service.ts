@@ -10,6 +10,7 @@
  */
 import type { EgressInit } from '@ron/egress';
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
+import { fastAssets } from './assets/fast-assets.ts';
 import { concurrency } from './concurrency.ts';
 import { schema, type EdgeConfig } from './config.ts';
 import { eventLevel, type EdgeEvent } from './events.ts';
@@ -31,11 +32,13 @@ export const edge = defineService({
   concurrency,
   eventLevel,
   async open(context: EdgeContext) {
-    const { config, runtime } = context;
+    const { config, current, runtime } = context;
     const parts = await openParts(context);
-    const { packs, cache, fills, fillLog, keeper, work, mapFiles } = parts;
+    const { packs, cache, fills, fillLog, keeper, work, tiles, meters } = parts;
     return {
-      routes: routes({ guardReads: config.auth.reads, packs, mapFiles }),
+      routes: routes({ ...parts, current, guardReads: config.auth.reads, hits: meters.hits }),
+      ...(config.edge.fast_path && { fast: fastAssets(tiles, meters.hits) }),
+      cors: () => current.value.cors.origins,
       reasons: REASONS,
       gates: gatesOf({ packs, cache, fills, fillLog, work, supervisor: runtime.supervisor }),
       tasks: {

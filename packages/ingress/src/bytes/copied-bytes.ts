@@ -28,20 +28,26 @@ export class CopiedBytes implements ByteSource {
   readonly text: string | undefined;
   #ram: Batch | undefined;
 
+  /** Given copied bytes, it shares their memory. */
   constructor(
-    bytes: Uint8Array,
+    bytes: Uint8Array | CopiedBytes,
     about: Required<Pick<ByteDescription, 'etag' | 'media_type' | 'headers'>> &
       Pick<ByteDescription, 'encoding' | 'born_ms' | 'cache_status'>,
   ) {
-    this.size = bytes.length;
+    this.size = bytes instanceof CopiedBytes ? bytes.size : bytes.length;
     this.etag = about.etag;
     this.media_type = about.media_type;
     this.headers = about.headers;
     if (about.encoding !== undefined) this.encoding = about.encoding;
     if (about.born_ms !== undefined) this.born_ms = about.born_ms;
     if (about.cache_status !== undefined) this.cache_status = about.cache_status;
-    this.text = bytes.length <= TEXT_BYTES_MAX ? textOf(bytes) : undefined;
-    this.#ram = this.text === undefined ? [Uint8Array.from(bytes)] : undefined;
+    if (bytes instanceof CopiedBytes) {
+      this.text = bytes.text;
+      this.#ram = bytes.#ram;
+    } else {
+      this.text = bytes.length <= TEXT_BYTES_MAX ? textOf(bytes) : undefined;
+      this.#ram = this.text === undefined ? [Uint8Array.from(bytes)] : undefined;
+    }
   }
 
   get ram(): Batch {

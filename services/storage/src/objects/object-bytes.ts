@@ -3,9 +3,7 @@ import type { ObjectStore, SmallObject, StoredObject } from '@ron/cas';
 import { RonError } from '@ron/kernel';
 import { checkAddress, type Address } from '@ron/proto';
 import { sliceBytes } from '@ron/simd';
-import { CopiedBytes, FastEntry, type ByteSource } from '@ron/ingress';
-
-export const BAO_MEDIA_TYPE = 'application/vnd.ron.bao';
+import { baoSlice, CopiedBytes, FastEntry, type ByteSource } from '@ron/ingress';
 
 /** Sent with every object: its bytes never change, and browsers must not run them in this origin. */
 const OBJECT_HEADERS = {
@@ -58,15 +56,11 @@ export function fastEntryOf(address: Address, { media_type, whole }: SmallObject
 
 /** A slice that proves `length` bytes from `offset` on. Ranges of it are not supported. */
 export function proofSource(object: StoredObject, offset: number, length: number): ByteSource {
-  return {
-    size: sliceBytes(object.size, object.chunk_bytes, offset, length),
-    etag: `"bao:${object.address}:${offset}:${length}"`,
-    media_type: BAO_MEDIA_TYPE,
-    // The reader needs the group size to verify; a wrong value only makes verification fail.
-    headers: { ...OBJECT_HEADERS, 'Ron-Group-Bytes': String(object.chunk_bytes) },
-    ranges: false,
+  const { address, size, chunk_bytes } = object;
+  return baoSlice({ address, group_bytes: chunk_bytes, headers: OBJECT_HEADERS }, offset, length, {
+    size: sliceBytes(size, chunk_bytes, offset, length),
     read: (_start, _end, signal) => object.slice(offset, length, signal),
-  };
+  });
 }
 
 const MEDIA_TYPE =

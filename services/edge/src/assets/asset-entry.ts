@@ -1,0 +1,20 @@
+/** An asset in memory with its prepared answer, and the tier that its answers are counted under. */
+import { FastEntry, type RamSource } from '@ron/ingress';
+import type { AccessFacts } from '@ron/proto';
+import type { HitTier } from './cache-status.ts';
+
+export class AssetEntry extends FastEntry {
+  readonly tier: HitTier;
+
+  constructor(source: RamSource, tier: HitTier, facts?: AccessFacts) {
+    super(source, facts);
+    this.tier = tier;
+  }
+}
+
+/** The memory of an entry besides its bytes: prepared headers, map entries and metadata. */
+const ENTRY_OVERHEAD_BYTES = 2048;
+
+/** Small bodies are also kept as text. */
+export const costOf = ({ source, body_text }: FastEntry): number =>
+  source.size + (body_text?.length ?? 0) + ENTRY_OVERHEAD_BYTES;

@@ -1,0 +1,32 @@
+/**
+ * Assets that are answered before routing: those in memory, and tiles of packs in the page cache.
+ *
+ * Contract: the same answers as the route gives. Keys have one spelling; other spellings go to the route.
+ */
+import type { FastEntry, FastSource } from '@ron/ingress';
+import type { EdgeMeters } from '../metrics.ts';
+import { AssetEntry } from './asset-entry.ts';
+import { tileIn } from './asset-target.ts';
+import type { PackTiles } from './pack-tiles.ts';
+
+export const ASSET_PREFIX = '/edge/assets/';
+export const ASSET_PATH = `${ASSET_PREFIX}*`;
+
+export function fastAssets(tiles: PackTiles, hits: EdgeMeters['hits']): FastSource {
+  const keyIn = (target: string): string | undefined =>
+    target.startsWith(ASSET_PREFIX) ? target.slice(ASSET_PREFIX.length) : undefined;
+  return {
+    route: `GET ${ASSET_PATH}`,
+    lookup: (target) => {
+      const key = keyIn(target);
+      return key === undefined ? undefined : tiles.cached(key);
+    },
+    openNow: (target) => {
+      const tile = tileIn(keyIn(target) ?? '');
+      return tile && tiles.now(tile);
+    },
+    served: (entry: FastEntry) => {
+      if (entry instanceof AssetEntry) hits.at(entry.tier).inc();
+    },
+  };
+}

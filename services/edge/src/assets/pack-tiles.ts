@@ -1,0 +1,74 @@
+/**
+ * Tiles of mounted packs: from memory, from the page cache, or from disk.
+ *
+ * Contract: a tile in memory belongs to the mount that it was read from, and is not used once that is retired. `now` does not
+ * wait; `read` waits for the disk within the limit on reads. Tiles that were read are kept in memory as they are stored.
+ */
+import { RonError } from '@ron/kernel';
+import type { AssetRam } from '../cache/asset-cache.ts';
+import type { Tile } from '../packs/pack.ts';
+import type { Mount, Packs } from '../packs/packs.ts';
+import { AssetEntry, costOf } from './asset-entry.ts';
+import type { AssetKey } from './asset-key.ts';
+import { tileKey, type AssetTarget } from './asset-target.ts';
+import type { DiskReads } from './disk-reads.ts';
+import { canonicalExt, inTier, isExtOf, storedTile } from './tile-answer.ts';
+
+export type TileTarget = Extract<AssetTarget, { kind: 'tile' }>;
+
+export class PackTiles {
+  readonly #packs: Pick<Packs, 'get'>;
+  readonly #ram: AssetRam;
+  readonly #reads: DiskReads;
+
+  constructor(packs: Pick<Packs, 'get'>, ram: AssetRam, reads: DiskReads) {
+    this.#packs = packs;
+    this.#ram = ram;
+    this.#reads = reads;
+  }
+
+  /** The tile in memory. */
+  cached(key: AssetKey): AssetEntry | undefined {
+    const found = this.#ram.get(key);
+    if (found === undefined) return undefined;
+    if (found.owner?.isRetired !== true) return found.entry as AssetEntry;
+    this.#ram.delete(key);
+    return undefined;
+  }
+
+  /** The tile, if it can be read without waiting; undefined does not mean absent. For the canonical extension only. */
+  now({ pack: name, place, ext }: TileTarget): AssetEntry | undefined {
+    const mount = this.#packs.get(name);
+    if (mount === undefined || canonicalExt(mount.pack.info.tile_type) !== ext) return undefined;
+    const { z, x, y } = place;
+    const tile = mount.pack.isInside(z, x, y) ? mount.pack.tileNow?.(z, x, y) : undefined;
+    return tile && this.#remember(mount, place, tile);
+  }
+
+  /** Undefined: no tile at a valid place. Throws `not_found` for a place or an extension that the pack does not have. */
+  async read(target: TileTarget, signal: AbortSignal): Promise<AssetEntry | undefined> {
+    const mount = this.#packs.get(target.pack);
+    if (mount === undefined) throw noSuchPack(target.pack);
+    const { pack } = mount;
+    const { z, x, y } = target.place;
+    if (!isExtOf(pack.info.tile_type, target.ext))
+      throw new RonError('not_found', `the tiles of the pack have the extension ${canonicalExt(pack.info.tile_type)}`);
+    if (!pack.isInside(z, x, y)) throw new RonError('not_found', 'the place is outside of the pack');
+    using _ = mount.hold();
+    const found = this.cached(tileKey(mount.name, target.place, canonicalExt(pack.info.tile_type)));
+    if (found !== undefined) return found;
+    const tile = pack.tileNow?.(z, x, y) ?? (await this.#reads.run(signal, () => pack.tile(z, x, y, signal)));
+    return tile && this.#remember(mount, target.place, tile);
+  }
+
+  #remember(mount: Mount, place: TileTarget['place'], tile: Tile): AssetEntry {
+    const { tile_type } = mount.pack.info;
+    const source = storedTile(tile, tile_type, 'pack');
+    const kept = new AssetEntry(inTier(source, 'ram'), 'ram');
+    const key = tileKey(mount.name, place, canonicalExt(tile_type));
+    if (!mount.isRetired) this.#ram.set(key, { entry: kept, meta: undefined, owner: mount }, costOf(kept), {});
+    return new AssetEntry(source, 'pack');
+  }
+}
+
+export const noSuchPack = (name: string): RonError => new RonError('not_found', `no pack has the name ${name}`);
