@@ -51,6 +51,8 @@ export interface OpenPack extends AsyncDisposable {
   read?(start: number, end: number, signal: AbortSignal): AsyncIterable<Batch>;
   /** BLAKE3 values of the 64 KiB groups of the file; only for PMTiles. For proofs. */
   readonly groups?: GroupHashes;
+  /** Called after the file was renamed, for packs that open it again by its path. */
+  renamed?(path: string): void;
   close(): Promise<void>;
 }
 
