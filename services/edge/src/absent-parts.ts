@@ -1,22 +1,9 @@
 /** Parts of edge that hold nothing and refuse everything, until the real ones are opened in their place. */
 import { RonError } from '@ron/kernel';
 import type { AssetCache, AssetRam } from './cache/asset-cache.ts';
-import type { Packs } from './packs/packs.ts';
 import type { RunningPart } from './running-part.ts';
 
 const absent = (part: string): RonError => new RonError('not_ready', `${part} is not open`);
-
-export function noPacks(): Packs & RunningPart {
-  return {
-    get: () => undefined,
-    list: () => [],
-    bad: () => [],
-    put: () => Promise.reject(absent('the registry of packs')),
-    remove: () => Promise.resolve(false),
-    reload: () => Promise.resolve(),
-    run: () => Promise.resolve(),
-  };
-}
 
 const NO_RAM: AssetRam = {
   bytes: 0,

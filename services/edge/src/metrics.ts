@@ -5,6 +5,7 @@ import type { Counter, Metrics } from '@ron/telemetry';
 export interface EdgeMeters {
   readonly hits: Counter<'tier'>;
   readonly fills: Counter<'result'>;
+  readonly integrity: Counter<'reason'>;
   readonly kept: Counter<'result'>;
 }
 
@@ -12,6 +13,9 @@ export function edgeMeters(metrics: Metrics): EdgeMeters {
   return {
     hits: metrics.counter('edge_hits_total', 'Assets that were answered without a fill, by tier.', {
       tier: ['pack', 'ram', 'cas'],
+    }),
+    integrity: metrics.counter('integrity_fail_total', 'Packs whose bytes are not the verified ones.', {
+      reason: ['pack'],
     }),
     fills: metrics.counter('edge_fills_total', 'Ended fills, by result.', {
       result: ['fetched', 'revalidated', 'absent', 'refused', 'failed'],

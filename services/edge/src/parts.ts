@@ -8,11 +8,12 @@ import { FetchedAssets } from './assets/fetched-assets.ts';
 import { PackTiles } from './assets/pack-tiles.ts';
 import { MAP_FILES } from './map/map-page.ts';
 import { edgeMeters, measureParts } from './metrics.ts';
-import { noCache, noPacks } from './absent-parts.ts';
+import { noCache } from './absent-parts.ts';
 import { openFills } from './fill/open-fills.ts';
 import { FillKeeper } from './fills/fill-keeper.ts';
 import { openFillLog } from './fills/open-fill-log.ts';
 import type { FilledAsset } from './fill/fills.ts';
+import { openPacks } from './packs/open-packs.ts';
 import type { EdgeContext } from './service.ts';
 import { storageOf } from './storage.ts';
 
@@ -22,7 +23,8 @@ export async function openParts(context: EdgeContext) {
   await openAuth({ dir });
   const meters = edgeMeters(metrics);
   const work = runtime.workQueue('work');
-  const packs = noPacks();
+  const storage = storageOf(config);
+  const packs = resources.use(await openPacks(context, { dir, meters, storage }));
   const cache = noCache();
   const filled = runtime.mpsc<FilledAsset>('fills');
   const fillLog = resources.use(await openLog(context, dir));
@@ -35,7 +37,6 @@ export async function openParts(context: EdgeContext) {
       count: (result, count) => meters.kept.at(result).inc(count),
     }),
   );
-  const storage = storageOf(config);
   const fills = resources.use(await openFills(context, { work, fills: filled, cache, fillLog, storage, meters }));
   const reads = runtime.own('reads', (capacity) => new DiskReads(capacity));
   const tiles = new PackTiles(packs, cache.ram, reads);

@@ -3,7 +3,7 @@ import type { GateInit } from '@ron/ingress';
 import type { BadPack } from './packs/packs.ts';
 
 export interface GatesInit {
-  readonly packs: { bad(): readonly BadPack[] };
+  readonly packs: { bad(): readonly BadPack[]; readonly problem: string | undefined };
   readonly cache: { readonly problem: string | undefined };
   readonly fills: { readonly problem: string | undefined };
   readonly fillLog: { readonly warning: string | undefined };
@@ -17,7 +17,7 @@ export function gatesOf(init: GatesInit): Readonly<Record<string, GateInit>> {
   const { packs, cache, fills, fillLog } = init;
   return {
     // Other packs and the admin routes still answer, so that the operator can remove the file.
-    packs: { kind: 'hard', sample: () => problemOf(packs, false) },
+    packs: { kind: 'hard', sample: () => problemOf(packs, false) ?? packs.problem },
     packs_replaced: { kind: 'soft', sample: () => problemOf(packs, true) },
     shedding: { kind: 'soft', sample: () => sheddingProblem(init) },
     disk: { kind: 'soft', sample: () => cache.problem },

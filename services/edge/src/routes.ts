@@ -6,9 +6,10 @@
 import type { Route } from '@ron/ingress';
 import { assetRoute, type AssetRouteInit } from './routes/assets.ts';
 import { mapRoutes, type MapRouteInit } from './routes/map.ts';
+import { packRoutes, type PackRoutesInit } from './routes/packs.ts';
 
-export interface EdgeRoutesInit extends AssetRouteInit, MapRouteInit {}
+export interface EdgeRoutesInit extends AssetRouteInit, MapRouteInit, PackRoutesInit {}
 
 export function routes(init: EdgeRoutesInit): Route[] {
-  return [assetRoute(init), ...mapRoutes(init)];
+  return [assetRoute(init), ...packRoutes(init), ...mapRoutes(init)];
 }

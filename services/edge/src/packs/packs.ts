@@ -1,4 +1,5 @@
 /** The mounted packs, as routes and the readiness see them. */
+import type { RonError } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import type { OpenPack, PackInfo } from './pack.ts';
 
@@ -32,9 +33,13 @@ export interface PutPackInit {
 export interface Packs {
   /** A mounted pack; one lookup in a snapshot. */
   get(name: string): Mount | undefined;
+  /** Why there is no such mount: `not_found`, or `not_ready` if its file is refused or still being verified. */
+  absence(name: string): RonError;
   list(): readonly Mount[];
   /** Files that cannot be mounted. */
   bad(): readonly BadPack[];
+  /** Why packs are not served, besides bad files: the directory, a damaged pack, or the verification at the start. */
+  readonly problem: string | undefined;
   /** Resolves once the pack is verified, synced and mounted. Refuses with `validation` and the reason; nothing is kept. */
   put(init: PutPackInit): Promise<{ readonly name: string; readonly info: PackInfo; readonly existed: boolean }>;
   /** False if there is neither a mount nor a file with this name. */

@@ -1,6 +1,5 @@
 /** The map page of a pack, and the files of that page. */
 import { route, text, Type, type Route } from '@ron/ingress';
-import { RonError } from '@ron/kernel';
 import type { PageFiles } from '@ron/pages';
 import { MAP_PATH, mapHeaders, mapHtml } from '../map/map-page.ts';
 import type { Packs } from '../packs/packs.ts';
@@ -27,7 +26,7 @@ export function mapRoutes({ packs, mapFiles, guardReads }: MapRouteInit): Route[
       schema: { params: Name },
       handler: async ({ params, deadline }) => {
         const mount = packs.get(params.name);
-        if (mount === undefined) throw new RonError('not_found', `no pack has the name ${params.name}`);
+        if (mount === undefined) throw packs.absence(params.name);
         const files = await mapFiles.built(deadline.signal);
         return text(200, 'text/html; charset=utf-8', mapHtml(params.name, mount.pack.info, files), mapHeaders(files));
       },

@@ -67,9 +67,17 @@ const SCHEMAS: readonly (readonly [name: string, sql: string, reason: RegExp])[]
     `CREATE TABLE tiles AS SELECT * FROM t; CREATE INDEX z ON tiles (zoom_level)`,
     /needs an index/,
   ],
-  ['a virtual table', `CREATE VIRTUAL TABLE tiles USING fts5 (zoom_level, tile_column, tile_row, tile_data)`, /needs an index|not allowed/],
+  [
+    'a virtual table',
+    `CREATE VIRTUAL TABLE tiles USING fts5 (zoom_level, tile_column, tile_row, tile_data)`,
+    /needs an index|not allowed/,
+  ],
   ['no tiles at all', ``, /no such table: tiles/],
-  ['a missing column', `CREATE VIEW tiles AS SELECT zoom_level, tile_column, tile_data FROM t`, /no such column: tile_row/],
+  [
+    'a missing column',
+    `CREATE VIEW tiles AS SELECT zoom_level, tile_column, tile_data FROM t`,
+    /no such column: tile_row/,
+  ],
   [
     'an empty table',
     `CREATE TABLE tiles (zoom_level, tile_column, tile_row, tile_data, UNIQUE (zoom_level, tile_column, tile_row))`,
@@ -81,7 +89,7 @@ const SCHEMAS: readonly (readonly [name: string, sql: string, reason: RegExp])[]
     /outside of the grid.* 1, 1, 2/,
   ],
   [
-    'a zoom level that is no number',
+    'a zoom level that is text',
     `UPDATE t SET zoom_level = 'x' WHERE zoom_level = 1; CREATE VIEW tiles AS SELECT * FROM t`,
     /outside of the grid.* x, 1, 0/,
   ],
@@ -126,7 +134,13 @@ test('files that are not a sound database are refused', async (t) => {
   await writeFile(packs.path('empty.mbtiles'), '');
   await refuses(packs, 'empty.mbtiles', /no such table: tiles/);
   await t.test('the corrupt fixture', async (u) => {
-    if (await access(CORRUPT).then(() => false, () => true)) return u.skip('../shared/fixtures is not there');
+    if (
+      await access(CORRUPT).then(
+        () => false,
+        () => true,
+      )
+    )
+      return u.skip('../shared/fixtures is not there');
     await copyFile(CORRUPT, packs.path('corrupt.mbtiles'));
     await refuses(packs, 'corrupt.mbtiles', /damaged/);
   });

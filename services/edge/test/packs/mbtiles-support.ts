@@ -1,9 +1,8 @@
 /** Shared by the tests of MBTiles: an opener in a temporary directory. */
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Deadline, NEVER } from '@ron/kernel';
 import { tempDir } from '@ron/testkit';
-import { addressOf } from '@ron/client';
+import { HashThreads } from '../../src/packs/hashes/hash-threads.ts';
 import { MbtilesOpener } from '../../src/packs/mbtiles/mbtiles-opener.ts';
 import type { OpenPack } from '../../src/packs/pack.ts';
 
@@ -14,11 +13,14 @@ export interface TestPacks extends AsyncDisposable {
   readonly damage: string[];
 }
 
-export async function openTestPacks(init: { readonly read_ms?: number; readonly module?: URL } = {}): Promise<TestPacks> {
+export async function openTestPacks(
+  init: { readonly read_ms?: number; readonly module?: URL } = {},
+): Promise<TestPacks> {
   const temp = await tempDir();
   const { read_ms = 5000, module } = init;
+  const hashes = new HashThreads();
   const opener = new MbtilesOpener({
-    hashes: {hashesOf: async ({path}) => ({address: addressOf(await readFile(path) as never), size: 0})},
+    hashes,
     readDeadline: () => Deadline.after('pack_read', read_ms),
     ...(module && { module }),
   });
@@ -37,6 +39,7 @@ export async function openTestPacks(init: { readonly read_ms?: number; readonly 
       }),
     async [Symbol.asyncDispose]() {
       await opener[Symbol.asyncDispose]();
+      await hashes[Symbol.asyncDispose]();
       await temp[Symbol.asyncDispose]();
     },
   };

@@ -43,7 +43,13 @@ async function compare(pack: OpenPack, wanted: Map<string, Uint8Array>): Promise
 }
 
 test('the tiles of a real pack, whose metadata lacks format and zooms', async (t) => {
-  if (await access(PLAIN).then(() => false, () => true)) return t.skip('../shared/fixtures is not there');
+  if (
+    await access(PLAIN).then(
+      () => false,
+      () => true,
+    )
+  )
+    return t.skip('../shared/fixtures is not there');
   await using packs = await openTestPacks();
   await copyFile(PLAIN, packs.path('plain.mbtiles'));
   await using pack = await packs.open('plain.mbtiles');
@@ -70,13 +76,19 @@ test('format, zooms and bounds come from the metadata, and from the tiles if it 
   makeMbtiles({ path: packs.path('derived.mbtiles'), tiles, metadata: { bounds: '1,2,3', minzoom: '-1' } });
   await using derived = await packs.open('derived.mbtiles');
   assert.deepEqual([derived.info.tile_type, derived.info.zooms], ['mvt', [2, 2]]);
-  assert.deepEqual(derived.info.bounds.map((side) => Math.round(side * 100) / 100), [-90, 0, 0, 66.51]);
+  assert.deepEqual(
+    derived.info.bounds.map((side) => Math.round(side * 100) / 100),
+    [-90, 0, 0, 66.51],
+  );
   const json = JSON.stringify({ vector_layers: [{ id: 'water' }] });
   const metadata = { format: 'pbf', minzoom: '1', maxzoom: '5', bounds: '-10,-20,30,40', center: '1,2,3', json };
   makeMbtiles({ path: packs.path('stated.mbtiles'), tiles, metadata });
   await using stated = await packs.open('stated.mbtiles');
   const { info } = stated;
-  assert.deepEqual([info.tile_type, info.zooms, info.bounds, info.center], ['mvt', [1, 5], [-10, -20, 30, 40], [1, 2, 3]]);
+  assert.deepEqual(
+    [info.tile_type, info.zooms, info.bounds, info.center],
+    ['mvt', [1, 5], [-10, -20, 30, 40], [1, 2, 3]],
+  );
   assert.deepEqual(info.metadata, { vector_layers: [{ id: 'water' }] });
 });
 
@@ -103,7 +115,14 @@ test('places outside of the grid or the zooms are not inside', async () => {
   makeMbtiles({ path: packs.path('a.mbtiles'), tiles: pngTiles(2) });
   await using pack = await packs.open('a.mbtiles');
   assert.ok(pack.isInside(2, 3, 3));
-  for (const [z, x, y] of [[2, 4, 0], [2, 0, 4], [3, 0, 0], [-1, 0, 0], [2, -1, 0], [2, 0.5, 0]] as const) {
+  for (const [z, x, y] of [
+    [2, 4, 0],
+    [2, 0, 4],
+    [3, 0, 0],
+    [-1, 0, 0],
+    [2, -1, 0],
+    [2, 0.5, 0],
+  ] as const) {
     assert.ok(!pack.isInside(z, x, y), `${z}/${x}/${y}`);
     assert.equal(await pack.tile(z, x, y, NEVER), undefined);
   }

@@ -16,8 +16,7 @@ import { isPlainScan, type UniqueKeys } from './query-plan.ts';
 
 const BY_COLUMN =
   'SELECT zoom_level AS zoom, tile_column AS x, count(*) AS tiles, min(tile_row) AS low, max(tile_row) AS high FROM tiles GROUP BY zoom_level, tile_column';
-const EACH =
-  'SELECT zoom_level AS zoom, tile_column AS x, 1 AS tiles, tile_row AS low, tile_row AS high FROM tiles';
+const EACH = 'SELECT zoom_level AS zoom, tile_column AS x, 1 AS tiles, tile_row AS low, tile_row AS high FROM tiles';
 const FIRST = 'SELECT CAST(tile_data AS BLOB) AS tile FROM tiles LIMIT 1';
 
 /** The part of the grid that tiles of one zoom level cover. Rows count from the south. */

@@ -47,9 +47,9 @@ export function open(file: DatabaseFile): void {
 
 export function tile(file: DatabaseFile, zoom: number, column: number, row: number): TileResult {
   try {
-    const { tile: statement, isUnchanged } = databaseOf(file);
-    const found = read(statement, zoom, column, row);
-    return isUnchanged() ? found : { kind: 'damaged', problem: 'the file changed after it was mounted' };
+    const database = databaseOf(file);
+    const found = read(database.tile, zoom, column, row);
+    return database.isUnchanged() ? found : { kind: 'damaged', problem: 'the file changed after it was mounted' };
   } catch (error) {
     return damageOf(error);
   }

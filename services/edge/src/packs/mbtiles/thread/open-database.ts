@@ -70,7 +70,9 @@ export function openDatabase({ path, identity }: Omit<DatabaseFile, 'id'>): Open
 
 function prepare(db: DatabaseSync): Pick<OpenDatabase, 'keys' | 'tile'> {
   db.exec(`PRAGMA hard_heap_limit = ${HEAP_BYTES_MAX}; PRAGMA cache_size = -${CACHE_KIB}; PRAGMA mmap_size = 0`);
-  db.exec('PRAGMA trusted_schema = OFF; PRAGMA automatic_index = OFF; PRAGMA temp_store = MEMORY; PRAGMA query_only = 1');
+  db.exec(
+    'PRAGMA trusted_schema = OFF; PRAGMA automatic_index = OFF; PRAGMA temp_store = MEMORY; PRAGMA query_only = 1',
+  );
   const keys = uniqueKeys(db);
   db.setAuthorizer(authorize);
   requireSearches(db, TILE, keys);

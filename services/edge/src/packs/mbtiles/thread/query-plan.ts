@@ -92,12 +92,15 @@ function requireUnique(steps: readonly Step[], plan: readonly string[], keys: Un
 function isUnique(step: Step, keys: UniqueKeys): boolean {
   if (step.kind === 'rowid') return true;
   const { columns } = step;
-  if (step.kind === 'index') return keys.some((key) => key.name === step.index && key.columns.length === columns.length);
+  if (step.kind === 'index')
+    return keys.some((key) => key.name === step.index && key.columns.length === columns.length);
   // The plan names an alias, not the table: no other primary key may begin with the same columns.
   const fitting = keys.filter((key) => key.isPrimary && columns.every((column, at) => key.columns[at] === column));
   return fitting.length > 0 && fitting.every((key) => key.columns.length === columns.length);
 }
 
 function throwSlow(step: string): never {
-  throw refused(`${NEEDS_INDEX}, and unique ones for joined tables: the query plan has the step "${step.slice(0, 200)}"`);
+  throw refused(
+    `${NEEDS_INDEX}, and unique ones for joined tables: the query plan has the step "${step.slice(0, 200)}"`,
+  );
 }

@@ -1,0 +1,72 @@
+/** Opens the registry of packs of a configuration. The task `pack_verifier` mounts the files. */
+import { join } from 'node:path';
+import { makeDirectory, rethrowDisk } from '@ron/log';
+import type { EdgeMeters } from '../metrics.ts';
+import type { EdgeContext } from '../service.ts';
+import type { OpenStorage } from '../storage.ts';
+import { HashThreads } from './hashes/hash-threads.ts';
+import { MbtilesOpener } from './mbtiles/mbtiles-opener.ts';
+import { MountTable, newMountTable } from './mount-table.ts';
+import { PackDirectory } from './pack-directory.ts';
+import type { PackJob } from './pack-jobs.ts';
+import { PackRegistry } from './pack-registry.ts';
+import { PackVerifier } from './pack-verifier.ts';
+import { PmtilesOpener } from './pmtiles/pmtiles-opener.ts';
+
+export interface OpenPacksInit {
+  /** The data directory; undefined in amnesia. */
+  readonly dir: string | undefined;
+  readonly meters: Pick<EdgeMeters, 'integrity'>;
+  readonly storage: OpenStorage | undefined;
+}
+
+export async function openPacks(context: EdgeContext, init: OpenPacksInit): Promise<PackRegistry> {
+  const { config, runtime, resources } = context;
+  const directory = await openDirectory(context, init.dir);
+  const hashes = resources.use(new HashThreads());
+  const openers = {
+    pmtiles: new PmtilesOpener(),
+    mbtiles: new MbtilesOpener({ hashes, readDeadline: () => runtime.deadline('pack_read') }),
+  };
+  const { storage } = init;
+  const verifier = new PackVerifier({
+    directory,
+    isReadOnly: init.dir === undefined,
+    table: new MountTable(runtime.cell('routing_table', newMountTable()), config.packs.open_max),
+    openers,
+    jobs: runtime.mpsc<PackJob>('verify'),
+    budget_ms: runtime.declaration.deadlines.pack.ms,
+    ...reports(context, init),
+  });
+  return new PackRegistry({
+    directory: init.dir === undefined ? undefined : directory,
+    verifier,
+    bytes_max: config.packs.bytes_max,
+    deadline: (signal) => runtime.deadline('pack', signal && { signal }),
+    fetch:
+      storage &&
+      async function* (address, signal) {
+        yield* (await storage()).get(address, { signal, transient: true });
+      },
+  });
+}
+
+/** Creates the default directory. In amnesia only a configured one is read. */
+async function openDirectory({ config, fs }: EdgeContext, dir: string | undefined): Promise<PackDirectory | undefined> {
+  const path = config.packs.dir ?? (dir && join(dir, 'packs'));
+  if (path === undefined) return undefined;
+  if (config.packs.dir === undefined) await makeDirectory(path).catch(rethrowDisk);
+  return new PackDirectory(path, fs);
+}
+
+function reports({ events }: EdgeContext, { meters }: OpenPacksInit) {
+  return {
+    onMounted: (pack: string, address: string) => events.publish({ kind: 'pack mounted', pack, address }),
+    onRemoved: (pack: string) => events.publish({ kind: 'pack removed', pack }),
+    onRefused: (pack: string, problem: string) => events.publish({ kind: 'pack refused', pack, problem }),
+    onDamaged: (pack: string, problem: string) => {
+      meters.integrity.at('pack').inc();
+      events.publish({ kind: 'pack damaged', pack, problem });
+    },
+  };
+}

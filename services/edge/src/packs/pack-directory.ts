@@ -1,0 +1,150 @@
+/**
+ * The directory of the packs: their files, sidecars and unfinished uploads.
+ *
+ *     planet.pmtiles, planet.pmtiles.b3          a pack and its hashes
+ *     .planet.6f1c09a2b7d3e845.upload(.b3)       an upload, until it is verified and renamed
+ *
+ * Contract: a file gets the name of a pack only after it is complete, verified and synced, and the name is durable when `install`
+ * resolves. Only files with these names are touched.
+ * Bound: `ENTRIES_MAX` names are read. Overflow: `not_ready`. Cancellation: callers apply a deadline.
+ */
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { RonError, sched } from '@ron/kernel';
+import { isGone, type File, type FileSystem } from '@ron/log';
+import { PACK_NAME_PATTERN } from '@ron/proto';
+import type { PackFormat } from './pack.ts';
+
+const ENTRIES_MAX = 100_000;
+const STATS_AT_A_TIME = 32;
+const FORMATS: readonly PackFormat[] = ['pmtiles', 'mbtiles'];
+const PACK = /^(?<name>.*)\.(?<format>pmtiles|mbtiles)$/;
+const SIDECAR = /^(?<pack>.+\.(?:pmtiles|mbtiles))\.b3$/;
+const UPLOAD = /^\.[a-z0-9_-]{1,64}\.[0-9a-f]{16}\.upload(?:\.b3)?(?:\.tmp)?$/;
+
+export interface PackFile {
+  /** The stem. Not a valid name of a pack if `isMisnamed`. */
+  readonly name: string;
+  readonly isMisnamed: boolean;
+  /** The name in the directory. */
+  readonly file: string;
+  readonly format: PackFormat;
+  /** Device, inode, size and mtime: another text means another content. */
+  readonly identity: string;
+  readonly size: number;
+  readonly mtime_ms: number;
+}
+
+/** A file that is being uploaded. */
+export interface UploadFile {
+  readonly path: string;
+  readonly sidecar: string;
+  readonly file: File;
+}
+
+export class PackDirectory {
+  readonly path: string;
+  readonly #fs: FileSystem;
+
+  constructor(path: string, fs: FileSystem) {
+    this.path = path;
+    this.#fs = fs;
+  }
+
+  /** The files that have the name of a pack. */
+  async list(): Promise<PackFile[]> {
+    const names = (await this.#names()).filter((name) => PACK.test(name) && !name.startsWith('.')).toSorted();
+    const files: PackFile[] = [];
+    for (let at = 0; at < names.length; at += STATS_AT_A_TIME) {
+      const some = await Promise.all(names.slice(at, at + STATS_AT_A_TIME).map((name) => this.#stat(name)));
+      files.push(...some.filter((file) => file !== undefined));
+    }
+    return files;
+  }
+
+  /** The files of one pack; more than one if both formats are there. */
+  async filesOf(name: string): Promise<PackFile[]> {
+    const files = await Promise.all(FORMATS.map((format) => this.#stat(`${name}.${format}`)));
+    return files.filter((file) => file !== undefined);
+  }
+
+  pathOf(file: string): string {
+    return join(this.path, file);
+  }
+
+  sidecarOf(file: string): string {
+    return this.pathOf(`${file}.b3`);
+  }
+
+  async createUpload(name: string): Promise<UploadFile> {
+    const path = join(this.path, `.${name}.${sched.randomBytes(8).toHex()}.upload`);
+    return { path, sidecar: `${path}.b3`, file: await this.#fs.create(path) };
+  }
+
+  /** Removes the files of an upload that was not installed. */
+  async discard({ path, sidecar, file }: UploadFile): Promise<void> {
+    await file.close();
+    await this.#removeIfThere(path);
+    await this.#removeIfThere(sidecar);
+  }
+
+  /** Gives an upload the name of a pack, durably, in place of an earlier file. */
+  async install(upload: UploadFile, file: string): Promise<void> {
+    await upload.file.sync();
+    // First the sidecar: beside the earlier file it is ignored, because it is bound to the inode of the new one.
+    await this.#fs.rename(upload.sidecar, this.sidecarOf(file)).catch(ignoreGone);
+    await this.#fs.rename(upload.path, this.pathOf(file));
+    await this.#fs.syncDir(this.path);
+  }
+
+  /** Removes a pack and its sidecar, durably. */
+  async remove(file: string): Promise<void> {
+    await this.#removeIfThere(this.pathOf(file));
+    await this.#removeIfThere(this.sidecarOf(file));
+    await this.#fs.syncDir(this.path);
+  }
+
+  /** Removes uploads that a killed process left, and sidecars without a pack. */
+  async removeLeftovers(): Promise<void> {
+    const names = await this.#names();
+    const present = new Set(names);
+    for (const name of names) {
+      const pack = SIDECAR.exec(name)?.groups?.['pack'];
+      const isOrphan =
+        pack !== undefined && PACK_NAME_PATTERN.test(PACK.exec(pack)!.groups!['name']!) && !present.has(pack);
+      if (isOrphan || UPLOAD.test(name)) await this.#removeIfThere(join(this.path, name));
+    }
+  }
+
+  async #names(): Promise<string[]> {
+    const names = await this.#fs.list(this.path);
+    if (names.length > ENTRIES_MAX) {
+      throw new RonError('not_ready', `${this.path} has more than ${ENTRIES_MAX} entries: move other files away`);
+    }
+    return names;
+  }
+
+  async #stat(file: string): Promise<PackFile | undefined> {
+    const found = await stat(this.pathOf(file), { bigint: true }).catch(ignoreGone);
+    if (found === undefined || found.isDirectory()) return undefined;
+    const { name, format } = PACK.exec(file)!.groups as { name: string; format: PackFormat };
+    const { dev, ino, size, mtimeNs, mtimeMs } = found;
+    return {
+      name,
+      isMisnamed: !PACK_NAME_PATTERN.test(name),
+      file,
+      format,
+      identity: `${dev} ${ino} ${size} ${mtimeNs}`,
+      size: Number(size),
+      mtime_ms: Number(mtimeMs),
+    };
+  }
+
+  async #removeIfThere(path: string): Promise<void> {
+    await this.#fs.remove(path).catch(ignoreGone);
+  }
+}
+
+function ignoreGone(error: unknown): undefined {
+  if (!isGone(error)) throw error;
+}
