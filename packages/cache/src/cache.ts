@@ -212,6 +212,18 @@ export class Cache<V extends Value> {
     return entry !== undefined;
   }
 
+  /** Deletes the entries in any state whose key matches; returns their number. One step for all of them. */
+  deleteWhere(matches: (key: string, value: V | undefined) => boolean): number {
+    touch(this);
+    let deleted = 0;
+    for (const entry of this.#entries.values()) {
+      if (!matches(entry.key, entry.value)) continue;
+      this.#remove(entry);
+      deleted += 1;
+    }
+    return deleted;
+  }
+
   clear(): void {
     touch(this);
     this.#entries.clear();

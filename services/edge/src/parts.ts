@@ -4,14 +4,16 @@
  */
 import { PageFiles } from '@ron/pages';
 import { DiskReads } from './assets/disk-reads.ts';
+import { prepareAsset } from './assets/fetched-answer.ts';
 import { FetchedAssets } from './assets/fetched-assets.ts';
 import { PackTiles } from './assets/pack-tiles.ts';
 import { MAP_FILES } from './map/map-page.ts';
 import { edgeMeters, measureParts } from './metrics.ts';
-import { noCache } from './absent-parts.ts';
+import { openCache } from './cache/open-cache.ts';
 import { openFills } from './fill/open-fills.ts';
 import { FillKeeper } from './fills/fill-keeper.ts';
 import { openFillLog } from './fills/open-fill-log.ts';
+import type { AssetMeta } from './cache/cached-asset.ts';
 import type { FilledAsset } from './fill/fills.ts';
 import { openPacks } from './packs/open-packs.ts';
 import type { EdgeContext } from './service.ts';
@@ -25,7 +27,7 @@ export async function openParts(context: EdgeContext) {
   const work = runtime.workQueue('work');
   const storage = storageOf(config);
   const packs = resources.use(await openPacks(context, { dir, meters, storage }));
-  const cache = noCache();
+  const cache = resources.use(await openAssetCache(context, dir));
   const filled = runtime.mpsc<FilledAsset>('fills');
   const fillLog = resources.use(await openLog(context, dir));
   const keeper = resources.use(
@@ -44,6 +46,12 @@ export async function openParts(context: EdgeContext) {
   const mapFiles = resources.use(new PageFiles(MAP_FILES));
   measureParts(metrics, { cache, fillLog, isLive: () => current.value.edge.mode === 'live' });
   return { dir, meters, work, packs, cache, fillLog, keeper, fills, reads, tiles, fetched, mapFiles };
+}
+
+async function openAssetCache({ config, current, events, fs, signal }: EdgeContext, dir: string | undefined) {
+  const onProblem = (problem: string): void => events.publish({ kind: 'cache disk failed', problem });
+  const prepare = (meta: AssetMeta, bytes: Uint8Array) => prepareAsset(meta, bytes, current.value.fill);
+  return await openCache({ config, dir, fs, prepare, onProblem, signal });
 }
 
 async function openLog({ config, runtime, fs, log, signal }: EdgeContext, dir: string | undefined) {

@@ -61,6 +61,8 @@ export interface FoundObject {
   readonly object: StoredObject;
   /** Keeps the object until the result is disposed. Without it, a large one stays for half a minute. */
   hold(): Disposable;
+  /** Whether the name still refers to it. */
+  isCurrent(): boolean;
 }
 
 /** Shares of the bytes that writers may use. Names are evicted above the first, down to the second. */
@@ -147,6 +149,18 @@ export class EvictingStore {
       await sched.pause('cache.find');
     }
     return undefined;
+  }
+
+  /** An object that a writer has just finished, before it has a name. */
+  async openObject(address: Address, signal: AbortSignal): Promise<Pick<FoundObject, 'object' | 'hold'> | undefined> {
+    const object = await this.#init.store.open(address, signal);
+    if (object === undefined) return undefined;
+    return { object, hold: () => this.#named.holdAddress(address) };
+  }
+
+  /** Removes a name whose object turned out to be damaged while it was read. */
+  forget(name: string): void {
+    if (this.has(name)) this.#drop(name);
   }
 
   /** A writer for a large object, which is named by `keep`. Undefined if `bytes_max` more may not fit. */
@@ -279,7 +293,12 @@ export class EvictingStore {
     if (target?.name !== entry.name || target.address !== address) return undefined;
     const object = await store.open(address, signal).catch(absentIfDamaged);
     if (object?.size !== target.size) return undefined;
-    return { note: note!.payload, object, hold: () => this.#named.hold(entry.object) };
+    return {
+      note: note!.payload,
+      object,
+      hold: () => this.#named.hold(entry.object),
+      isCurrent: () => this.#named.get(entry.name) === entry,
+    };
   }
 
   async #keep(keep: Keep, init: KeepInit, signal: AbortSignal): Promise<boolean> {

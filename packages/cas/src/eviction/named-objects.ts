@@ -152,6 +152,11 @@ export class NamedObjects {
     };
   }
 
+  holdAddress(address: Address): Disposable {
+    const object = this.#objects.get(address);
+    return object === undefined ? { [Symbol.dispose]: () => undefined } : this.hold(object);
+  }
+
   /** Whether a reader may need the object. */
   isBusy(object: ObjectRef): boolean {
     return object.holds > 0 || (object.isLarge && sched.now_ms() - object.used_ms < GRACE_MS);
