@@ -7,7 +7,7 @@ import { NEVER } from '@ron/kernel';
 import { decodeCheckpoint, leafHash, parseNote, urlSource, verifyInclusion, verifyLog } from '@ron/tlog';
 import { eventually, tempDir } from '@ron/testkit';
 import { assertRefusal } from '@ron/testkit/service';
-import { FaultyDisk } from './faulty-disk.ts';
+import { FaultyDisk } from '@ron/log/testing';
 import { FaultyStore } from './faulty-store.ts';
 import { FaultyBackend } from './faulty-backend.ts';
 import { B3, path, startService, type TestKms } from './support.ts';

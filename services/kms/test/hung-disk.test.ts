@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { join } from 'node:path';
-import { FaultyDisk } from './faulty-disk.ts';
+import { FaultyDisk } from '@ron/log/testing';
 import { FaultyStore } from './faulty-store.ts';
 import { assertRefusal } from '@ron/testkit/service';
 import { B3, startService } from './support.ts';

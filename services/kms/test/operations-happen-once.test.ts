@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { tempDir } from '@ron/testkit';
 import { assertRefusal } from '@ron/testkit/service';
-import { FaultyDisk } from './faulty-disk.ts';
+import { FaultyDisk } from '@ron/log/testing';
 import { FaultyStore } from './faulty-store.ts';
 import { B3, path, startService, type TestKms } from './support.ts';
 

@@ -1,1 +1,2 @@
 export * from './crash-file-system.ts';
+export * from './faulty-disk.ts';

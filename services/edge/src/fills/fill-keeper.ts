@@ -8,7 +8,7 @@
  */
 import { Deadline, NEVER, type Mpsc } from '@ron/kernel';
 import type { AssetKey } from '../assets/asset-key.ts';
-import type { AssetCache } from '../cache/asset-cache.ts';
+import type { AssetCache, StoredBody } from '../cache/asset-cache.ts';
 import type { FilledAsset } from '../fill/fills.ts';
 import type { RunningPart } from '../running-part.ts';
 import { encodeFill } from './fill-entry.ts';
@@ -74,11 +74,23 @@ export class FillKeeper implements RunningPart, AsyncDisposable {
   async #keepAll(batch: readonly FilledAsset[]): Promise<void> {
     using deadline = this.#init.deadline();
     const { signal } = deadline;
-    const logged = await this.#logged(batch, signal);
-    const newest = new Map<AssetKey, FilledAsset>(logged.map((each) => [each.meta.key, each]));
-    this.#count('superseded', logged.length - newest.size);
-    // Together: the notes share one sync.
-    await Promise.all([...newest.values()].map((each) => this.#keep(each, signal)));
+    const kept = new Set<StoredBody>();
+    try {
+      const logged = await this.#logged(batch, signal);
+      const newest = new Map<AssetKey, FilledAsset>(logged.map((each) => [each.meta.key, each]));
+      this.#count('superseded', logged.length - newest.size);
+      // Together: the notes share one sync.
+      await Promise.all(
+        [...newest.values()].map(async (each) => {
+          if (await this.#keep(each, signal)) kept.add(each.body);
+        }),
+      );
+    } finally {
+      for (const each of batch) {
+        if (!kept.has(each.body)) each.body.discard();
+        each.settled();
+      }
+    }
   }
 
   /** The fills whose entries are durable, and objects. */
@@ -111,13 +123,15 @@ export class FillKeeper implements RunningPart, AsyncDisposable {
     }
   }
 
-  async #keep({ meta, body, generation }: FilledAsset, signal: AbortSignal): Promise<void> {
+  async #keep({ meta, body, generation }: FilledAsset, signal: AbortSignal): Promise<boolean> {
     try {
       const isKept = await this.#init.cache.keep(meta, body, generation, signal);
       this.#count(isKept ? 'kept' : 'purged', 1);
+      return isKept;
     } catch {
       // The disk reports its failures itself; here the deadline has passed.
       this.#count('failed', 1);
+      return false;
     }
   }
 

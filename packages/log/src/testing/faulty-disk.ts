@@ -1,5 +1,5 @@
 /** The real file system, except that operations on selected files fail or wait. */
-import { realFileSystem, type File, type FileSystem } from '@ron/log';
+import { realFileSystem, type File, type FileSystem } from '../disk/file-system.ts';
 
 export class FaultyDisk implements FileSystem {
   #fault: { readonly part: string; readonly code: string | undefined } | undefined;
