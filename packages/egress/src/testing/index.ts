@@ -1,1 +1,2 @@
 export * from './authority.ts';
+export * from './hostile-server.ts';

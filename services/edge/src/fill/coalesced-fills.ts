@@ -100,7 +100,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
     requireFillable(missing);
     const settling = this.#settled(missing);
     if (settling !== undefined) return resultOf({ outcome: settling, isLeader: false });
-    return await waiters.wait(() => deadline.run((signal) => this.#join(missing, stale, signal, ip)));
+    return await waiters.wait(() => this.#join(missing, stale, deadline.signal, ip));
   }
 
   refresh(missing: Missing, stale: CachedAsset): void {
