@@ -4,7 +4,7 @@
  * It uses far less CPU per request than a real client, so that the server is the bottleneck on two cores: requests are
  * built in advance, all sockets read into one buffer, and only status and length of an answer are parsed, at their offsets
  * in the previous answer. The report includes its own CPU time.
- * Receives orders over IPC, `{port, request, connections, requests}`, and answers `{requests, seconds, p99_ms, cpu_us}`.
+ * Receives orders over IPC, `{port, request, connections, requests}`, and answers `{requests, seconds, p95_ms, p99_ms, cpu_us}`.
  */
 import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
@@ -25,6 +25,7 @@ export interface LoadOrder {
 export interface LoadReport {
   readonly requests: number;
   readonly seconds: number;
+  readonly p95_ms: number;
   readonly p99_ms: number;
   /** CPU time of the generator in total. */
   readonly cpu_us: number;
@@ -122,7 +123,8 @@ function run(order: LoadOrder): Promise<LoadReport> {
       if (error !== undefined) return reject(error);
       const { user, system } = process.threadCpuUsage(cpu);
       const seconds = (performance.now() - start) / 1000;
-      resolve({ requests: done, seconds, p99_ms: percentile(took_ms, 0.99), cpu_us: user + system });
+      const [p95_ms, p99_ms] = [percentile(took_ms, 0.95), percentile(took_ms, 0.99)];
+      resolve({ requests: done, seconds, p95_ms, p99_ms, cpu_us: user + system });
     };
     for (let i = 0; i < order.connections; i += 1) {
       /** Remaining bytes of the answer; 0 while its head is expected. */

@@ -85,6 +85,9 @@ test('groups beyond the limit are requested again, so memory is bounded', async 
   const { source, requests } = await serveContent(t, undefined, { groups_max: 2 });
   for (const group of [0, 1, 2, 2, 1, 0]) await source.getBytes(group * GROUP, 1);
   assert.equal(requests.length, 4);
+  // The least recently used one is dropped: 0 stays.
+  for (const group of [0, 3, 0, 4, 0]) await source.getBytes(group * GROUP, 1);
+  assert.equal(requests.length, 6);
 });
 
 test('an aborted read ends at once, and other readers of its group get their bytes', async (t) => {
