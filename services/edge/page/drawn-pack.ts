@@ -1,6 +1,7 @@
 /** The style, bounds and zooms with which a pack is drawn. */
 import type { SourceSpecification, StyleSpecification } from 'maplibre-gl';
 import { TileType, type PMTiles } from 'pmtiles';
+import { safeAttribution } from './attribution.ts';
 import { vectorLayers } from './vector-layers.ts';
 
 export interface DrawnPack {
@@ -16,7 +17,7 @@ interface TileJson {
   readonly minzoom: number;
   readonly maxzoom: number;
   readonly bounds: [number, number, number, number];
-  readonly attribution?: string;
+  readonly attribution?: unknown;
   readonly vector_layers?: readonly { readonly id: string }[];
 }
 
@@ -29,9 +30,10 @@ export async function byProtocol(archive: PMTiles): Promise<DrawnPack> {
   const metadata = (await archive.getMetadata()) as Partial<TileJson> | undefined;
   const isVector = tileType === TileType.Mvt || tileType === TileType.Mlt;
   const url = `pmtiles://${archive.source.getKey()}`;
+  const shared = { url, ...attributed(metadata?.attribution) };
   const source: SourceSpecification = isVector
-    ? { type: 'vector', url, ...(tileType === TileType.Mlt && { encoding: 'mlt' as const }) }
-    : { type: 'raster', url, tileSize: 256 };
+    ? { type: 'vector', ...shared, ...(tileType === TileType.Mlt && { encoding: 'mlt' as const }) }
+    : { type: 'raster', ...shared, tileSize: 256 };
   return drawn(source, metadata?.vector_layers ?? [], [minLon, minLat, maxLon, maxLat], maxZoom);
 }
 
@@ -47,12 +49,17 @@ export async function byServer(name: string): Promise<DrawnPack> {
     tiles: [`${new URL(`../assets/pack/${name}/`, location.href).href}{z}/{x}/{y}.${extension}`],
     minzoom,
     maxzoom,
-    ...(attribution !== undefined && { attribution }),
+    ...attributed(attribution),
   };
   const source: SourceSpecification = ['mvt', 'pbf', 'mlt'].includes(extension)
     ? { type: 'vector', ...shared, ...(extension === 'mlt' && { encoding: 'mlt' as const }) }
     : { type: 'raster', ...shared, tileSize: 256 };
   return drawn(source, vector_layers ?? [], bounds, maxzoom);
+}
+
+function attributed(html: unknown): { attribution?: string } {
+  const attribution = safeAttribution(html);
+  return attribution === undefined ? {} : { attribution };
 }
 
 function drawn(

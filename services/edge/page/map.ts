@@ -55,7 +55,7 @@ async function drawnPack(address: Address): Promise<DrawnPack> {
     );
     return await byServer(pack.name);
   }
-  const protocol = new Protocol({ metadata: true });
+  const protocol = new Protocol();
   protocol.add(archive);
   addProtocol('pmtiles', protocol.tile);
   return await byProtocol(archive);
