@@ -29,6 +29,10 @@ export interface MakeInit {
   readonly metadata?: unknown;
   /** Replaces the numbers of the header. */
   readonly header?: Partial<HeaderNumbers>;
+  /** Replaces the stored directories. */
+  readonly directories?: { readonly root: Uint8Array; readonly leaves?: Uint8Array };
+  /** Replaces the stored metadata. */
+  readonly stored_metadata?: Uint8Array;
   /** Unused bytes before each section. */
   readonly gap?: number;
 }
@@ -63,7 +67,7 @@ export interface TestEntry {
 
 const COMPRESS: Readonly<Record<Codec, (bytes: Uint8Array) => Uint8Array>> = {
   none: (bytes) => bytes,
-  gzip: (bytes) => gzipSync(bytes, { level: 1 }),
+  gzip: (bytes) => gzipSync(bytes),
   br: (bytes) => brotliCompressSync(bytes),
   zstd: (bytes) => zstdCompressSync(bytes),
 };
@@ -137,12 +141,10 @@ function layDirectories(entries: readonly TestEntry[], init: MakeInit): { root: 
 
 export function makePmtiles(init: MakeInit): Buffer {
   const { entries, data, addressed, contents } = layTiles(init);
-  const { root, leaves } = layDirectories(entries, init);
+  const { root, leaves = Buffer.alloc(0) } = init.directories ?? layDirectories(entries, init);
   const zooms = init.zooms ?? [Math.min(...init.tiles.map(({ z }) => z)), Math.max(...init.tiles.map(({ z }) => z))];
-  const metadata = compress(
-    Buffer.from(JSON.stringify(init.metadata ?? { name: 'test' })),
-    init.directory_codec ?? 'none',
-  );
+  const json = Buffer.from(JSON.stringify(init.metadata ?? { name: 'test' }));
+  const metadata = init.stored_metadata ?? compress(json, init.directory_codec ?? 'none');
   const gap = Buffer.alloc(init.gap ?? 0, 0xee);
   const root_at = 127 + gap.length;
   const metadata_at = root_at + root.length + gap.length;

@@ -28,6 +28,24 @@ export function readAllTiles(file: Buffer): Map<number, Buffer> {
   return tiles;
 }
 
+/** The stored bytes of one tile, for files whose runs are too long to expand. */
+export function readTile(file: Buffer, id: number): Buffer | undefined {
+  const wide = (at: number): number => Number(file.readBigUInt64LE(at));
+  const decode = DECODE[file[97]!]!;
+  let [start, length] = [wide(8), wide(16)];
+  for (;;) {
+    const entries = entriesOf(decode(file.subarray(start, start + length)));
+    const entry = entries.findLast(([first]) => first <= BigInt(id));
+    if (entry === undefined) return undefined;
+    const [first, run, bytes, offset] = entry;
+    if (run > 0n) {
+      const from = wide(56) + Number(offset);
+      return BigInt(id) < first + run ? file.subarray(from, from + Number(bytes)) : undefined;
+    }
+    [start, length] = [wide(40) + Number(offset), Number(bytes)];
+  }
+}
+
 type Entry = [id: bigint, run: bigint, bytes: bigint, offset: bigint];
 
 function entriesOf(directory: Uint8Array): Entry[] {

@@ -1,7 +1,7 @@
 /**
  * Decompresses directories and metadata of packs.
  *
- * Contract: the decoded bytes, or `validation` for broken input and for more than `bytes_max` decoded bytes. There is no limit
+ * Contract: [edge I-10] the decoded bytes, or `validation` for broken input and for more than `bytes_max` decoded bytes. There is no limit
  * of the ratio: valid directories reach 280x. Runs in the thread pool of Node.
  * Bound: `bytes_max` decoded bytes, and the window of the codec (16 MiB at most).
  */

@@ -53,8 +53,9 @@ export class PmtilesPack implements OpenPack {
   }
 
   tileNow(z: number, x: number, y: number): Tile | undefined {
-    if (!this.isInside(z, x, y)) return undefined;
     const { header, directories, file } = this.#init;
+    file.requireSound();
+    if (!this.isInside(z, x, y)) return undefined;
     const id = zxyToTileId(z, x, y);
     let section: Section = header.root;
     for (let depth = 1; depth <= DIRECTORIES_DEEP_MAX; depth++) {
@@ -70,6 +71,7 @@ export class PmtilesPack implements OpenPack {
   }
 
   async tile(z: number, x: number, y: number, signal: AbortSignal): Promise<Tile | undefined> {
+    this.#init.file.requireSound();
     if (!this.isInside(z, x, y)) return undefined;
     const place = await this.#find(zxyToTileId(z, x, y), signal);
     if (place === undefined) return undefined;

@@ -42,12 +42,18 @@ export class VerifiedFile {
     return this.#problem;
   }
 
+  /** Throws `not_ready` after a mismatch. */
+  requireSound(): void {
+    if (this.#problem === undefined) return;
+    throw new RonError('not_ready', `the pack is damaged: ${this.#problem}`, { retry_after_ms: RETRY_AFTER_MS });
+  }
+
   /**
    * The bytes, if they are in the page cache and span at most two groups; valid until the next read without waiting, of any
    * file. Undefined if the disk has to be read.
    */
   bytesNow(start: number, length: number): Uint8Array | undefined {
-    this.#requireSound();
+    this.requireSound();
     const { first, from, to } = this.#span(start, start + length);
     if (to - from > SHARED_BYTES.length) return undefined;
     const count = this.#init.file.readNow?.(SHARED_BYTES, to - from, from);
@@ -89,7 +95,7 @@ export class VerifiedFile {
 
   /** Reads whole groups from `position` on and verifies them. */
   async #read(position: number, into: Uint8Array, signal: AbortSignal): Promise<void> {
-    this.#requireSound();
+    this.requireSound();
     signal.throwIfAborted();
     const { file } = this.#init;
     let count = file.readNow?.(into, into.length, position);
@@ -101,7 +107,7 @@ export class VerifiedFile {
         signal.throwIfAborted();
         throw diskError(error);
       }
-      this.#requireSound();
+      this.requireSound();
     }
     this.#verify(position / GROUP_BYTES, into.subarray(0, count), into.length);
   }
@@ -118,13 +124,8 @@ export class VerifiedFile {
   #damaged(problem: string): never {
     this.#problem = problem;
     this.#init.onDamage(problem);
-    this.#requireSound();
+    this.requireSound();
     throw new Error('unreachable');
-  }
-
-  #requireSound(): void {
-    if (this.#problem === undefined) return;
-    throw new RonError('not_ready', `the pack is damaged: ${this.#problem}`, { retry_after_ms: RETRY_AFTER_MS });
   }
 
   /** The groups that cover a range: the first one, and their bytes in the file. */

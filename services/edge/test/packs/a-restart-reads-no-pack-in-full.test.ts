@@ -1,0 +1,145 @@
+import assert from 'node:assert/strict';
+import { access, open, readdir, readFile, rename, stat, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { isRonError } from '@ron/kernel';
+import { assertSameBytes } from '@ron/testkit';
+import { CHECKED, encodeSidecar } from '../../src/packs/hashes/sidecar.ts';
+import { hashFile, openInThread, requireUnchanged } from '../../src/packs/hashes/thread/hash-file.ts';
+import { makePmtiles } from './make-pmtiles.ts';
+import { someTiles, testPacks, type TestPacks } from './pack-fixtures.ts';
+
+const FILE = makePmtiles({ tiles: someTiles(2, 12_000), leaf_entries: 8 });
+/** A time that can be restored exactly. */
+const MTIME = new Date('2026-01-01T00:00:00Z');
+
+/** Writes a pack whose time is known, and mounts it once. */
+async function mounted(packs: TestPacks): Promise<string> {
+  const path = join(packs.dir, 'pack.pmtiles');
+  await writeFile(path, FILE);
+  await utimes(path, MTIME, MTIME);
+  await packs.openFile(path);
+  return path;
+}
+
+async function flip(path: string, position: number): Promise<void> {
+  await using file = await open(path, 'r+');
+  await file.write(Uint8Array.of(FILE[position]! ^ 1), 0, 1, position);
+}
+
+test('a restart trusts the sidecar, and the reads still find every damage', async (t) => {
+  const packs = testPacks(t);
+  const path = await mounted(packs);
+  const { address } = (await packs.openFile(path)).info;
+  // The last byte belongs to a tile. The time of the file does not show the change.
+  await flip(path, FILE.length - 1);
+  await utimes(path, MTIME, MTIME);
+  const pack = await packs.openFile(path);
+  assert.equal(pack.info.address, address, 'the pack was not read in full');
+  assert.equal(pack.info.tiles, 21);
+  await assert.rejects(async () => {
+    for await (const _ of pack.read!(FILE.length - 1, FILE.length, packs.signal));
+  }, /damaged/);
+});
+
+test('damage of the header is found when the pack is mounted again', async (t) => {
+  const packs = testPacks(t);
+  const path = await mounted(packs);
+  await flip(path, 102);
+  await utimes(path, MTIME, MTIME);
+  await assert.rejects(
+    packs.openFile(path),
+    (error) => isRonError(error, 'validation') && /sidecar/.test(error.message),
+  );
+});
+
+test('a changed file with an old sidecar is verified again', async (t) => {
+  const packs = testPacks(t);
+  const path = await mounted(packs);
+  const before = await readFile(`${path}.b3`);
+  const other = makePmtiles({ tiles: someTiles(2, 12_000, 50), leaf_entries: 8 });
+  assert.equal(other.length, FILE.length);
+  await writeFile(path, other);
+  const changed = await packs.openFile(path);
+  assertSameBytes(
+    (await changed.tile(2, 1, 1, packs.signal))!.bytes,
+    someTiles(2, 12_000, 50).find(({ z, x, y }) => z === 2 && x === 1 && y === 1)!.bytes,
+  );
+  assert.notDeepEqual(await readFile(`${path}.b3`), before);
+  // Another inode with the same size and time.
+  await writeFile(`${path}.new`, FILE);
+  const { mtime } = await stat(path);
+  await utimes(`${path}.new`, mtime, mtime);
+  await rename(`${path}.new`, path);
+  assert.notEqual((await packs.openFile(path)).info.address, changed.info.address);
+});
+
+test('a sidecar with any byte changed is not used, and is replaced', async (t) => {
+  const packs = testPacks(t);
+  const path = await mounted(packs);
+  const sidecar = `${path}.b3`;
+  const good = await readFile(sidecar);
+  const { address } = (await packs.openFile(path)).info;
+  for (let at = 0; at < good.length; at += 3) {
+    const bad = Buffer.from(good);
+    bad[at] = bad[at]! ^ 0x40;
+    await writeFile(sidecar, bad);
+    await using pack = await packs.openFile(path);
+    assert.equal(pack.info.address, address);
+    assertSameBytes(await readFile(sidecar), good, `sidecar after byte ${at}`);
+  }
+  for (const bytes of [Buffer.alloc(0), good.subarray(0, 100), Buffer.concat([good, Buffer.alloc(1)])]) {
+    await writeFile(sidecar, bytes);
+    await packs.openFile(path);
+    assertSameBytes(await readFile(sidecar), good);
+  }
+});
+
+test('a forged sidecar cannot give a file the address of another', async (t) => {
+  const packs = testPacks(t);
+  const path = await mounted(packs);
+  const { address } = (await packs.openFile(path)).info;
+  const other = makePmtiles({ tiles: someTiles(2, 12_000, 50), leaf_entries: 8 });
+  const target = join(packs.dir, 'other.pmtiles');
+  await writeFile(target, other);
+  using file = openInThread(path);
+  using forged = openInThread(target);
+  const content = { checked: CHECKED.pmtiles, tiles: 21, tree: await hashFile(file) };
+  await writeFile(`${target}.b3`, encodeSidecar(forged.stamp, content));
+  // Its values combine to the address of the first pack, so the bytes of the second do not match them.
+  await assert.rejects(packs.openFile(target), /do not match the sidecar/);
+  const tree = { ...(await hashFile(forged)), address };
+  await writeFile(`${target}.b3`, encodeSidecar(forged.stamp, { ...content, tree }));
+  // Its values do not combine to the address that it states, so it is not used.
+  assert.notEqual((await packs.openFile(target)).info.address, address);
+});
+
+test('a pack is used although its sidecar cannot be written; without one nothing is written', async (t) => {
+  const packs = testPacks(t);
+  const path = join(packs.dir, 'pack.pmtiles');
+  await writeFile(path, FILE);
+  const pack = await packs.openFile(path, join(packs.dir, 'missing', 'pack.b3'));
+  assert.equal(pack.info.tiles, 21);
+  const onDamage = (): void => undefined;
+  await using memory = await packs.opener.open({
+    path,
+    sidecar: undefined,
+    expect: undefined,
+    onDamage,
+    signal: packs.signal,
+  });
+  assert.equal(memory.info.address, pack.info.address);
+  assert.deepEqual(await readdir(packs.dir), ['pack.pmtiles']);
+  await assert.rejects(access(`${path}.b3`));
+});
+
+test('a file that is written to while it is hashed is refused', async (t) => {
+  const packs = testPacks(t);
+  const path = join(packs.dir, 'pack.pmtiles');
+  await writeFile(path, FILE);
+  using file = openInThread(path);
+  await hashFile(file);
+  requireUnchanged(file);
+  await utimes(path, MTIME, MTIME);
+  assert.throws(() => requireUnchanged(file), /changed while it was verified/);
+});
