@@ -17,6 +17,7 @@ const BENCHES = [
   'kms',
   'internal-calls',
   'index',
+  'edge',
   'footprint',
 ];
 

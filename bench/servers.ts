@@ -1,4 +1,4 @@
-/** Starts servers as child processes and reads their CPU time and memory; shared by the benchmarks of storage. */
+/** Starts servers as child processes and reads their CPU time and memory; shared by the benchmarks of services. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,8 +11,11 @@ export interface Server {
   readonly pid: number;
 }
 
-export interface Storage extends Server {
+export interface ServiceProcess extends Server {
   readonly child: ChildProcess;
+}
+
+export interface Storage extends ServiceProcess {
   readonly token: string;
   readonly authorization: string;
 }
@@ -29,7 +32,7 @@ export async function firstLine(child: ChildProcess): Promise<string> {
 }
 
 export interface StartInit {
-  /** The checkout whose storage runs. Default: this one. */
+  /** The checkout whose service runs. Default: this one. */
   readonly root?: string;
   /** A module to preload; it communicates over IPC. */
   readonly preload?: string;
@@ -37,14 +40,19 @@ export interface StartInit {
 
 /** Starts storage with its data in `data`. It inherits the Node flags of this process, for example `--cpu-prof`. */
 export async function startStorage(data: string, init: StartInit, ...flags: string[]): Promise<Storage> {
-  const { root = path('..'), preload } = init;
   const { signal } = new AbortController();
   const keys = await FileKeySource.open({ path: join(data, 'keys') }, signal);
   const { token } = await mint(keys, { audience: 'storage', scopes: ['storage:put'], ttl_ms: 3_600_000 }, signal);
-  const main = join(root, 'services/storage/src/main.ts');
-  const node = [...process.execArgv, ...(preload === undefined ? [] : [`--import=${preload}`])];
   const bind = flags.some((flag) => flag.startsWith('--server.bind=')) ? [] : ['--server.bind=127.0.0.1:0'];
-  const args = [...node, main, ...bind, `--data_dirs=${data}`, ...flags];
+  const started = await startService('storage', init, [...bind, `--data_dirs=${data}`, ...flags]);
+  return { ...started, token, authorization: `Bearer ${token}` };
+}
+
+/** Starts a service. It inherits the Node flags of this process, for example `--cpu-prof`. */
+export async function startService(name: string, init: StartInit, flags: readonly string[]): Promise<ServiceProcess> {
+  const { root = path('..'), preload } = init;
+  const main = join(root, `services/${name}/src/main.ts`);
+  const node = [...process.execArgv, ...(preload === undefined ? [] : [`--import=${preload}`])];
   const stdio = [
     'ignore' as const,
     'pipe' as const,
@@ -53,9 +61,9 @@ export async function startStorage(data: string, init: StartInit, ...flags: stri
   ];
   // The environment of `ron up`.
   const env = { ...process.env, MALLOC_ARENA_MAX: process.env['MALLOC_ARENA_MAX'] ?? '1' };
-  const child = spawn(process.execPath, args, { stdio, env });
+  const child = spawn(process.execPath, [...node, main, ...flags], { stdio, env });
   const { url } = JSON.parse(await firstLine(child)) as { url: string };
-  return { port: Number(new URL(url).port), pid: child.pid!, child, token, authorization: `Bearer ${token}` };
+  return { port: Number(new URL(url).port), pid: child.pid!, child };
 }
 
 /** CPU time of all threads of a process. */
