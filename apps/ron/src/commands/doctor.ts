@@ -11,7 +11,8 @@ export default command({
   usage: 'doctor [--dir DIR]',
   about:
     'Checks Node, the directory, the clock, the limit on open files, the capabilities of the owner and of the services, the\n' +
-    'services or their ports, the load and the peers of index, and names that expire within 30 days. Changes nothing.',
+    'services or their ports, the load and the peers of index, names that expire within 30 days, and the packs and the disk\n' +
+    'of edge. Changes nothing.',
   options: { dir: CONNECTION_OPTIONS.dir },
   args: [0, 0],
   examples: { 'ron doctor': 'list problems, each with the action that resolves it' },
@@ -37,6 +38,7 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     { passportVerdict },
     limits,
     { checkIndex },
+    { checkEdge, checkCacheDisk, checkPackFiles },
   ] = await Promise.all([
     import('../doctor/machine.ts'),
     import('../doctor/capabilities.ts'),
@@ -48,6 +50,7 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     import('../passport-verdict.ts'),
     import('../doctor/limits.ts'),
     import('../doctor/index-service.ts'),
+    import('../doctor/edge-service.ts'),
   ]);
   const recorded = await readState(home);
   const stated = recorded !== undefined && isAlive(recorded.pid) ? recorded.services : undefined;
@@ -67,12 +70,16 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     ...(await audit.checkAuditLog(home, signal)),
     ...(await limits.checkClock(home)),
   ];
-  if (!isRunning) return [...common, ...(await checkVolumes(home)), ...(await services.checkPorts(SERVICE_TABLE))];
+  if (!isRunning) {
+    const edge = [...(await checkPackFiles(home)), ...(await checkCacheDisk(home))];
+    return [...common, ...(await checkVolumes(home)), ...edge, ...(await services.checkPorts(SERVICE_TABLE))];
+  }
   return [
     ...common,
     ...(stated === undefined ? [services.unrecorded(home)] : services.notStarted(recorded!)),
     ...(await limits.checkOpenFiles(expected, pids)),
     ...(await services.checkServices(home, expected, found, signal)),
     ...(found.index === undefined ? [] : await checkIndex(home, io, signal)),
+    ...(found.edge === undefined ? [] : await checkEdge(home, io, signal)),
   ];
 }
