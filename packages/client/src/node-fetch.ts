@@ -100,7 +100,10 @@ async function sendAll(sent: ClientRequest, body: ReadableStream<Uint8Array>): P
   try {
     for (let piece = await reader.read(); !piece.done;) {
       const { value } = piece;
-      const taken = new Promise<unknown>((resolve) => sent.write(value, resolve));
+      // A failed write ends the loop at once: `close` is not emitted while an eager body keeps the event loop busy.
+      const taken = new Promise<unknown>((resolve) =>
+        sent.write(value, (error) => resolve(error ? 'over' : undefined)),
+      );
       const next = reader.read();
       next.catch(() => undefined);
       if ((await Promise.race([taken, over.promise])) === 'over') return;
