@@ -3,7 +3,7 @@
 //     node docs/make-pack.js demo.pmtiles
 //
 // The same bytes on every machine: nothing depends on a library or on the time.
-import { writeFileSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
 
 const ZOOM_MAX = 3;
 const TILE_PIXELS = 256;
@@ -140,5 +140,5 @@ Buffer.from([1, 1, 1, 2, 0, ZOOM_MAX]).copy(header, 96);
 header.writeUInt8(1, 118);
 
 const path = process.argv[2] ?? 'demo.pmtiles';
-writeFileSync(path, Buffer.concat([header, directory, metadata, tiles]));
+await writeFile(path, Buffer.concat([header, directory, metadata, tiles]));
 console.log(`${path}: ${entries.length} tiles`);

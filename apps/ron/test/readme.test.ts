@@ -6,6 +6,7 @@ import { readFile, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { defaultPort } from '@ron/proto';
 import { eventually } from '@ron/testkit';
 import { homeAt, isAlive, readState } from '../src/home.ts';
 import { CleanUps, Process, temporaryDir } from './support.ts';
@@ -37,6 +38,7 @@ function shownIn(markdown: string): Shown[] {
 /** Replaces values that differ between runs. */
 const normal = (text: string): string =>
   text
+    .replaceAll('\r', '')
     .replace(/127\.0\.0\.1:\d+/g, '127.0.0.1:PORT')
     .replace(/pid \d+/g, 'pid N')
     .replace(/\d+(?:\.\d)? s\b/g, 'N s')
@@ -68,7 +70,8 @@ suite('README', () => {
   const cleanUps = new CleanUps();
   let dir: string;
   let node: Process;
-  let port: string;
+  /** Ports by the port that the README shows. */
+  const ports = new Map<string, string>();
 
   before(async () => {
     dir = await temporaryDir(cleanUps);
@@ -77,14 +80,18 @@ suite('README', () => {
     const program = join(ROOT, 'tools/run.js');
     node = new Process(cleanUps, [join(ROOT, 'apps/ron/src/main.ts'), 'up', '--base-port', '0'], { program, cwd: dir });
     await node.until('ready', () => node.stdout.includes('Ctrl-C'));
-    port = /^storage .*127\.0\.0\.1:(\d+)/m.exec(node.stdout)![1]!;
+    const state = (await readState(homeAt(join(dir, '.ron'))))!;
+    for (const name of ['storage', 'edge'] as const)
+      ports.set(String(defaultPort(name)), new URL(state.services[name]!).port);
   });
   after(() => cleanUps.run());
 
   /** Runs a command in a shell, with `npx ron` replaced by this project's. */
   async function run(command: string): Promise<string> {
     // One pipe, so that notes and results keep their order.
-    const onFreePorts = command.replaceAll('7101', port).replace('--base-port 7200', '--base-port 0');
+    const onFreePorts = command
+      .replaceAll(/\b71\d\d\b/g, (shownPort) => ports.get(shownPort) ?? shownPort)
+      .replace('--base-port 7200', '--base-port 0');
     const script = `exec 2>&1\nnpx() { shift; node ${BIN} "$@"; }\n${onFreePorts}`;
     const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env['PATH']}` };
     const child = spawn('bash', ['-c', script], { cwd: dir, env, stdio: ['ignore', 'pipe', 'pipe'] });
