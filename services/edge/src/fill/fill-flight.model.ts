@@ -22,7 +22,7 @@ export interface FlightShape {
   readonly outcome: 'stored' | 'unstored' | 'failed';
 }
 
-const MISSING: Missing = { kind: 'object', key: 'o/b3:00' };
+const KEY = 'o/b3:00';
 const OUTLIVES_MS = 5000;
 
 export function fillFlight(Class: typeof CoalescedFills, { callers, leavers, outcome }: FlightShape): Build {
@@ -38,10 +38,10 @@ export function fillFlight(Class: typeof CoalescedFills, { callers, leavers, out
       work: { submit: (_lane, deadline, work) => work(deadline) },
       waiters: { wait: (begin) => begin(), onBusy: () => undefined },
       fills: {
-        trySend: ({ settled }: FilledAsset) => {
+        trySend: (filled: FilledAsset) => {
           touch(seen);
           seen.offered += 1;
-          settled();
+          filled.settled();
           return 'ok';
         },
       },
@@ -69,7 +69,9 @@ export function fillFlight(Class: typeof CoalescedFills, { callers, leavers, out
       const leaving = new AbortController();
       world.task(`caller ${at}`, async () => {
         const deadline = Deadline.unlimited('request', { signal: leaving.signal });
-        const answer = await fills.fill(MISSING, undefined, deadline, '').then(
+        const missing: Missing = { kind: 'object', key: KEY };
+        const filling = fills.fill(missing, undefined, deadline, '');
+        const answer = await filling.then(
           ({ asset }) => asset!.meta.address,
           (error: unknown) => (isRonError(error) ? error.code : assert.fail(String(error))),
         );
@@ -114,7 +116,7 @@ export function fillFlight(Class: typeof CoalescedFills, { callers, leavers, out
 }
 
 function fetchedOf(address: string, isStorable: boolean): Fetched {
-  const meta = { key: MISSING.key, address: address as Address } as AssetMeta;
+  const meta = { key: KEY, address: address as Address } as AssetMeta;
   const source = { size: 0, etag: '""', media_type: 'image/png', read: async function* () {} };
   const body = { address: meta.address, size: 0, source, isOnDisk: false, discard: () => undefined };
   return { kind: 'asset', how: 'fetched', meta, body, isStorable };
