@@ -69,9 +69,7 @@ export function fillFlight(Class: typeof CoalescedFills, { callers, leavers, out
       const leaving = new AbortController();
       world.task(`caller ${at}`, async () => {
         const deadline = Deadline.unlimited('request', { signal: leaving.signal });
-        const missing: Missing = { kind: 'object', key: KEY };
-        const filling = fills.fill(missing, undefined, deadline, '');
-        const answer = await filling.then(
+        const answer = await fills.fill(missingOf(), undefined, deadline, '').then(
           ({ asset }) => asset!.meta.address,
           (error: unknown) => (isRonError(error) ? error.code : assert.fail(String(error))),
         );
@@ -114,6 +112,8 @@ export function fillFlight(Class: typeof CoalescedFills, { callers, leavers, out
     };
   };
 }
+
+const missingOf = (): Missing => ({ kind: 'object', key: KEY });
 
 function fetchedOf(address: string, isStorable: boolean): Fetched {
   const meta = { key: KEY, address: address as Address } as AssetMeta;

@@ -17,7 +17,7 @@ writeFileSync(ca_file, authority.pem);
 process.on('exit', () => authority[Symbol.dispose]());
 
 /** Removes the files of this module. Call it in `after`. */
-export const removeFiles = (): Promise<void> => dir[Symbol.asyncDispose]();
+export const removeFiles = async (): Promise<void> => await dir[Symbol.asyncDispose]();
 
 /** An origin with a valid certificate by default. */
 export const originOf = (script: Script, init: Partial<HostileInit> = {}): Promise<Hostile> =>
@@ -29,7 +29,7 @@ export const FRESH = 'cache-control: max-age=60';
 export function answer(body: string, ...headers: string[]): string {
   const named = new Set(headers.map((line) => line.split(':')[0]));
   const lines = [`content-length: ${body.length}`, 'content-type: image/png', 'etag: "1"'];
-  return ['HTTP/1.1 200 OK', ...lines.filter((line) => !named.has(line.split(':')[0]!)), ...headers, '', body].join(
+  return ['HTTP/1.1 200 OK', ...lines.filter((line) => !named.has(line.split(':')[0])), ...headers, '', body].join(
     '\r\n',
   );
 }
