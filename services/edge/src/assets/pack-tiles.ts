@@ -17,11 +17,11 @@ import { canonicalExt, inTier, isExtOf, storedTile } from './tile-answer.ts';
 export type TileTarget = Extract<AssetTarget, { kind: 'tile' }>;
 
 export class PackTiles {
-  readonly #packs: Pick<Packs, 'get'>;
+  readonly #packs: Pick<Packs, 'get' | 'absence'>;
   readonly #ram: AssetRam;
   readonly #reads: DiskReads;
 
-  constructor(packs: Pick<Packs, 'get'>, ram: AssetRam, reads: DiskReads) {
+  constructor(packs: Pick<Packs, 'get' | 'absence'>, ram: AssetRam, reads: DiskReads) {
     this.#packs = packs;
     this.#ram = ram;
     this.#reads = reads;
@@ -48,7 +48,7 @@ export class PackTiles {
   /** Undefined: no tile at a valid place. Throws `not_found` for a place or an extension that the pack does not have. */
   async read(target: TileTarget, signal: AbortSignal): Promise<AssetEntry | undefined> {
     const mount = this.#packs.get(target.pack);
-    if (mount === undefined) throw noSuchPack(target.pack);
+    if (mount === undefined) throw this.#packs.absence(target.pack);
     const { pack } = mount;
     const { z, x, y } = target.place;
     if (!isExtOf(pack.info.tile_type, target.ext))
@@ -70,5 +70,3 @@ export class PackTiles {
     return new AssetEntry(source, 'pack');
   }
 }
-
-export const noSuchPack = (name: string): RonError => new RonError('not_found', `no pack has the name ${name}`);

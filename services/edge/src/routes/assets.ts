@@ -17,7 +17,7 @@ import type { DiskReads } from '../assets/disk-reads.ts';
 import { ASSET_PATH } from '../assets/fast-assets.ts';
 import type { FetchedAssets } from '../assets/fetched-assets.ts';
 import { notPmtiles, packFile } from '../assets/pack-file.ts';
-import { noSuchPack, type PackTiles, type TileTarget } from '../assets/pack-tiles.ts';
+import type { PackTiles, TileTarget } from '../assets/pack-tiles.ts';
 import { decodedTile, TILE_HEADERS, type DecodeLimits } from '../assets/tile-answer.ts';
 import { tileJson } from '../assets/tilejson.ts';
 import type { EdgeConfig } from '../config.ts';
@@ -118,7 +118,7 @@ function jsonSource(text: string): ByteSource {
 
 function mountOf({ packs }: AssetRouteInit, name: string): Mount {
   const mount = packs.get(name);
-  if (mount === undefined) throw noSuchPack(name);
+  if (mount === undefined) throw packs.absence(name);
   // Throws if the pack is damaged.
   mount.hold()[Symbol.dispose]();
   return mount;
