@@ -56,11 +56,11 @@ export class PackRegistry implements Packs, AsyncDisposable {
   }
 
   list(): MountedPack[] {
-    return this.#verifier.table.list();
+    return this.#verifier.table.list().toSorted(byName);
   }
 
   bad(): BadPack[] {
-    const bad = [...this.#verifier.plan.bad.values()];
+    const bad = [...this.#verifier.plan.bad.values()].toSorted(byName);
     return bad.map(({ name, file, reason }) => {
       const mount = this.get(name);
       return { name, file, reason, isServed: mount !== undefined && mount.pack.problem === undefined };
@@ -140,6 +140,8 @@ export class PackRegistry implements Packs, AsyncDisposable {
     return await job.ends.outcome;
   }
 }
+
+const byName = (a: { readonly name: string }, b: { readonly name: string }): number => (a.name < b.name ? -1 : 1);
 
 function requireName(name: string): void {
   if (!PACK_NAME_PATTERN.test(name)) throw new RonError('validation', 'the name of a pack matches [a-z0-9_-]{1,64}');

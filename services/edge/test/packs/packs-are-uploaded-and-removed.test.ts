@@ -35,8 +35,8 @@ test('uploaded packs of both formats are listed, served, replaced, kept over a r
     assert.deepEqual(
       packs.map((pack: { name: string; address: string }) => [pack.name, pack.address]),
       [
-        ['pm', addressOf(first.pm)],
         ['mb', addressOf(first.mb)],
+        ['pm', addressOf(first.pm)],
       ],
     );
     assert.deepEqual(bad, []);
