@@ -19,7 +19,7 @@ export interface EdgePurgedDto {
 export type EdgeTier = 'pack' | 'ram' | 'cas' | 'none';
 
 /** The rule that decided the freshness lifetime (RFC 9111, 4.2.1). `none`: the origin stated nothing. */
-export type EdgeLifetimeSource = 's-maxage' | 'max-age' | 'expires' | 'heuristic' | 'none';
+export type EdgeLifetimeSource = 's-maxage' | 'max-age' | 'expires' | 'heuristic' | 'no-cache' | 'none';
 
 /** The freshness calculation of RFC 9111, 4.2, with its terms. */
 export interface EdgeFreshnessDto {
