@@ -1,5 +1,5 @@
 /** An asset in memory with its prepared answer, and the tier that its answers are counted under. */
-import { FastEntry, type RamSource } from '@ron/ingress';
+import { chooseVariant, FastEntry, type RamSource } from '@ron/ingress';
 import type { AccessFacts } from '@ron/proto';
 import type { HitTier } from './cache-status.ts';
 
@@ -9,6 +9,13 @@ export class AssetEntry extends FastEntry {
   constructor(source: RamSource, tier: HitTier, facts?: AccessFacts) {
     super(source, facts);
     this.tier = tier;
+  }
+
+  /** Undefined for a client that prefers the tile without its coding: the route decodes it. */
+  override accepted(header: string | undefined): FastEntry | undefined {
+    const { encoding } = this;
+    if (encoding === undefined) return this;
+    return chooseVariant([{ encoding }, {}], header)?.encoding === undefined ? undefined : this;
   }
 }
 
