@@ -1,6 +1,6 @@
 /**
  * A small model of RFC 9110 for GET and HEAD of known bytes, written from the text of the RFC and sharing no code with edge.
- * It knows what edge chooses where the RFC leaves a choice: several ranges and other units are ignored.
+ * Where the RFC leaves a choice, it makes that of edge: several ranges and other units are ignored.
  */
 export interface Coded {
   readonly bytes: Buffer;
