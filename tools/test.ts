@@ -33,6 +33,10 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
   ['packages/ingress/test/attacks/slow-readers-are-cut.test.ts', 'readers are cut at the limit, those with a pace not'],
   ['packages/ingress/test/drain-finishes-inflight.test.ts', 'a drain ends within its deadline and a little'],
   ['packages/ingress/test/signals-and-supervision.test.ts', 'a process ends within its drain deadline and a little'],
+  [
+    'services/edge/test/fill/fills-keep-their-deadlines.test.ts',
+    'fills end at 5 s, and pauses between tries are measured',
+  ],
   ['services/index/test/a-flood-leaves-others-their-latency.test.ts', 'p95 of other clients stays within a bound'],
   ['services/kms/test/outages-are-survived.test.ts', 'a refusal comes within the deadline of a signature'],
   ['services/passport/test/revocations-are-published.test.ts', 'a revocation is published within 2 s'],

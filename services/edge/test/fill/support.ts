@@ -49,9 +49,9 @@ export interface FillingInit extends TestInit {
   readonly lookup?: (hostname: string) => Promise<readonly string[]>;
 }
 
-/** The flags with which edge may fetch from the origin. */
+/** The flags with which edge may fetch from the origin. A flag in `more` replaces the default one. */
 export function flagsFor({ port }: Pick<Hostile, 'port'>, more: readonly string[] = []): string[] {
-  return [
+  const flags = [
     '--edge.mode=live',
     `--fill.allow=https://${HOST}:${port}`,
     '--fill.networks=127.0.0.0/8',
@@ -59,6 +59,7 @@ export function flagsFor({ port }: Pick<Hostile, 'port'>, more: readonly string[
     '--ingress.rps_limit=100000',
     ...more,
   ];
+  return [...new Map(flags.map((flag) => [flag.split('=')[0], flag])).values()];
 }
 
 export async function startFilling(origin: Pick<Hostile, 'port'>, init: FillingInit = {}): Promise<Filling> {
