@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { access, open, readdir, readFile, rename, stat, utimes, writeFile } from 'node:fs/promises';
+import { access, open, readdir, readFile, rename, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
@@ -67,9 +67,10 @@ test('a changed file with an old sidecar is verified again', async (t) => {
   );
   assert.notDeepEqual(await readFile(`${path}.b3`), before);
   // Another inode with the same size and time.
+  await utimes(path, MTIME, MTIME);
+  await packs.openFile(path);
   await writeFile(`${path}.new`, FILE);
-  const { mtime } = await stat(path);
-  await utimes(`${path}.new`, mtime, mtime);
+  await utimes(`${path}.new`, MTIME, MTIME);
   await rename(`${path}.new`, path);
   assert.notEqual((await packs.openFile(path)).info.address, changed.info.address);
 });
@@ -109,9 +110,11 @@ test('a forged sidecar cannot give a file the address of another', async (t) => 
   // Its values combine to the address of the first pack, so the bytes of the second do not match them.
   await assert.rejects(packs.openFile(target), /do not match the sidecar/);
   const tree = { ...(await hashFile(forged)), address };
-  await writeFile(`${target}.b3`, encodeSidecar(forged.stamp, { ...content, tree }));
+  const sidecar = encodeSidecar(forged.stamp, { ...content, tree });
+  await writeFile(`${target}.b3`, sidecar);
   // Its values do not combine to the address that it states, so it is not used.
   assert.notEqual((await packs.openFile(target)).info.address, address);
+  assert.notDeepEqual(await readFile(`${target}.b3`), sidecar);
 });
 
 test('a pack is used although its sidecar cannot be written; without one nothing is written', async (t) => {

@@ -1,8 +1,10 @@
 /** Measures how long the event loop is held, in CPU time of this thread: other processes on the machine do not count. */
 export interface LoopTurns extends Disposable {
-  /** The longest turn so far. */
-  readonly longest_ms: number;
+  /** The longest turn so far, the present one included. */
+  longest_ms(): Promise<number>;
 }
+
+const nextTurn = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
 const cpu_ms = (): number => {
   const { user, system } = process.threadCpuUsage();
@@ -21,7 +23,10 @@ export function watchLoopTurns(): LoopTurns {
   };
   setImmediate(turn);
   return {
-    get longest_ms() {
+    async longest_ms() {
+      // The present turn counts once the next one has begun.
+      await nextTurn();
+      await nextTurn();
       return longest_ms;
     },
     [Symbol.dispose]: () => void (isWatching = false),

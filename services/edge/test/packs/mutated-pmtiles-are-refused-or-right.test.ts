@@ -82,7 +82,8 @@ test('a mutated pack is refused, or every tile of it is right', async (t) => {
     { numRuns: RUNS },
   );
   assert.ok(opened > RUNS / 50, `${opened} mutated packs were opened`);
-  assert.ok(turns.longest_ms < LOOP_TURN_MS_MAX, `a turn of the event loop took ${turns.longest_ms} ms`);
+  const longest_ms = await turns.longest_ms();
+  assert.ok(longest_ms < LOOP_TURN_MS_MAX, `a turn of the event loop took ${longest_ms} ms`);
   const grown_bytes = process.memoryUsage().rss - before_bytes;
   assert.ok(grown_bytes < 128 * MIB, `memory grew by ${grown_bytes} bytes`);
 });
@@ -108,5 +109,6 @@ test('the largest directory is decoded without holding the event loop', async (t
   using turns = watchLoopTurns();
   const tiles = await Promise.all([0, 1, 2, 3].map((x) => pack.tile(9, x, 500, packs.signal)));
   for (const tile of tiles) assert.equal(tile?.bytes.length, 1);
-  assert.ok(turns.longest_ms < LOOP_TURN_MS_MAX, `a turn of the event loop took ${turns.longest_ms} ms`);
+  const longest_ms = await turns.longest_ms();
+  assert.ok(longest_ms < LOOP_TURN_MS_MAX, `a turn of the event loop took ${longest_ms} ms`);
 });
