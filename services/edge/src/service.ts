@@ -9,6 +9,7 @@
  *                                                  evictor --> cached assets within cache.disk_bytes
  */
 import type { EgressInit } from '@ron/egress';
+import type { TaskContext, WorkQueue } from '@ron/kernel';
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
 import { fastAssets } from './assets/fast-assets.ts';
 import { concurrency } from './concurrency.ts';
@@ -23,6 +24,8 @@ import { routes } from './routes.ts';
 export interface EdgeOverrides {
   /** How origins are resolved and connected to. */
   readonly network: Pick<EgressInit, 'lookup' | 'connect'>;
+  /** The life of one worker. */
+  readonly serveWork: (work: WorkQueue, task: TaskContext) => Promise<void>;
 }
 export type EdgeContext = OpenContext<EdgeConfig, typeof concurrency, EdgeEvent, EdgeOverrides>;
 
@@ -32,7 +35,7 @@ export const edge = defineService({
   concurrency,
   eventLevel,
   async open(context: EdgeContext) {
-    const { config, current, runtime } = context;
+    const { config, current, runtime, overrides } = context;
     const parts = await openParts(context);
     const { packs, cache, fills, fillLog, keeper, work, tiles, meters } = parts;
     return {
@@ -42,7 +45,7 @@ export const edge = defineService({
       reasons: REASONS,
       gates: gatesOf({ packs, cache, fills, fillLog, work, supervisor: runtime.supervisor }),
       tasks: {
-        worker: (task) => work.serve(task),
+        worker: (task) => overrides.serveWork?.(work, task) ?? work.serve(task),
         pack_verifier: ({ stopping }) => packs.run(stopping),
         evictor: ({ stopping }) => cache.run(stopping),
         fill_log: ({ stopping }) => keeper.run(stopping),
