@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { access } from 'node:fs/promises';
 import { test } from 'node:test';
 import { SERVICES } from '@ron/proto';
 import { checkTable, drainRounds } from './call-graph.ts';
@@ -7,8 +8,9 @@ import { SERVICE_TABLE } from './services.ts';
 test('the table is valid: callees have rows, and callers have the configuration keys for their files', async () => {
   checkTable(SERVICE_TABLE);
   const names = SERVICE_TABLE.map(({ name }) => name);
-  for (const { name, calls, schema } of SERVICE_TABLE) {
+  for (const { name, calls, schema, threads = [] } of SERVICE_TABLE) {
     assert.ok(SERVICES.includes(name));
+    for (const module of threads) await access(module);
     const { keys } = await schema();
     for (const { to, scopes, config } of calls) {
       assert.ok(names.includes(to), `${name} calls ${to}`);

@@ -85,13 +85,21 @@ type Row = Pick<
 >;
 
 const BLOCKING_WORKER = new URL('tasks/blocking-worker.ts', import.meta.resolve('@ron/kernel'));
+
+/** The modules of the threads of a service, relative to the folder of an entry. */
+const threadsOf = (entry: string, ...modules: readonly string[]): string[] =>
+  [BLOCKING_WORKER, ...modules.map((module) => new URL(module, entry))].map((url) => fileURLToPath(url));
+
 /** The thread that writes to the store. */
-const STORE_THREAD = [BLOCKING_WORKER, new URL('lmdb-thread.ts', import.meta.resolve('@ron/custody/store'))].map(
-  (url) => fileURLToPath(url),
-);
+const STORE_THREAD = threadsOf(import.meta.resolve('@ron/custody/store'), 'lmdb-thread.ts');
 /** The threads of the database. */
-const DATABASE_THREAD = [BLOCKING_WORKER, new URL('store/thread/db-thread.ts', import.meta.resolve('@ron/index'))].map(
-  (url) => fileURLToPath(url),
+const DATABASE_THREAD = threadsOf(import.meta.resolve('@ron/index'), 'store/thread/db-thread.ts');
+/** The threads that hash, verify and read packs. */
+const PACK_THREADS = threadsOf(
+  import.meta.resolve('@ron/edge'),
+  'packs/hashes/thread/hash-thread.ts',
+  'packs/pmtiles/thread/pmtiles-thread.ts',
+  'packs/mbtiles/thread/mbtiles-thread.ts',
 );
 
 const CACHE: SealedFileOf = { key: 'auth.cache_file', purpose: 'capability-cache' };
@@ -178,7 +186,12 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service(
     'edge',
     import.meta.resolve('@ron/edge'),
-    { calls: [...authCalls('edge'), READS_OBJECTS, SIGNS_FILLS], sealed_files: [CACHE], is_optional: true },
+    {
+      calls: [...authCalls('edge'), READS_OBJECTS, SIGNS_FILLS],
+      sealed_files: [CACHE],
+      threads: PACK_THREADS,
+      is_optional: true,
+    },
     withDataDir('edge'),
   ),
   service(
