@@ -6,13 +6,16 @@
  */
 import { existsSync } from 'node:fs';
 import { basename, extname, join } from 'node:path';
+import { EdgeClient, TRANSPORT_DEFAULTS, type TransportInit } from '@ron/client';
 import type { Address, PackDto } from '@ron/proto';
 import { usage } from '../args.ts';
 import { CliError } from '../exits.ts';
 import { humanSize } from '../format.ts';
 import { homeOf } from '../home.ts';
 import { addressOfFile } from '../input-file.ts';
+import { oneLine } from '../printable.ts';
 import { ProgressLine } from '../progress-line.ts';
+import { withClient } from '../service-client.ts';
 import { addressArg } from '../storage.ts';
 import { packNameArg, withEdge } from './edge-service.ts';
 import type { PackInvocation } from './pack-options.ts';
@@ -59,8 +62,10 @@ async function verifyServed(invocation: PackInvocation, name: string, expect: Ad
   const { address } = pack;
   if (expect !== undefined && expect !== address)
     throw new CliError('data', `pack ${name} is ${address}, not ${expect}`, 'address_mismatch');
+  if (pack.problem !== undefined)
+    throw new CliError('data', `pack ${name} is not served: ${oneLine(pack.problem)}`, 'damaged');
   if (pack.format === 'mbtiles') return await verifyFile(invocation, fileOf(invocation, pack), address);
-  return await withEdge(values, io, signal, async (edge) => {
+  return await withClient('edge', impatient, values, io, signal, async (edge) => {
     using line = new ProgressLine(`verify ${name}`, io);
     let size = 0;
     const onProgress = line.update.bind(line);
@@ -69,6 +74,10 @@ async function verifyServed(invocation: PackInvocation, name: string, expect: Ad
     return { address, size };
   });
 }
+
+/** A pack that turns out to be damaged stays so: the read is not repeated for long. */
+const impatient = (init: TransportInit): EdgeClient =>
+  new EdgeClient({ ...init, policy: TRANSPORT_DEFAULTS.policy, resume_policy: TRANSPORT_DEFAULTS.policy });
 
 async function servedPack({ values, io, signal }: PackInvocation, name: string): Promise<PackDto | undefined> {
   const { packs } = await withEdge(values, io, signal, (edge) => edge.packs({ signal }));
