@@ -9,6 +9,7 @@ import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 
 const [dir = '.'] = process.argv.slice(2);
+const NOT_MODIFIED = 'HTTP/1.1 304 Not Modified\r\nETag: "x"\r\nDate: now\r\n\r\n';
 const answers = new Map<string, [head: string, body: Buffer]>();
 
 function answerTo(path: string): [head: string, body: Buffer] {
@@ -25,6 +26,10 @@ const server = createServer({ noDelay: true }, (socket) => {
   socket.on('error', () => socket.destroy());
   socket.on('data', (packet) => {
     const text = packet.toString('latin1');
+    if (text.includes('\r\nIf-None-Match:')) {
+      socket.write(NOT_MODIFIED, 'latin1');
+      return;
+    }
     const [head, body] = answerTo(text.slice(4, text.indexOf(' ', 4)));
     socket.cork();
     socket.write(head, 'latin1');

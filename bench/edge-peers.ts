@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { Authority } from '@ron/egress/testing';
 import { makePmtiles, type TestTile } from '../services/edge/test/packs/make-pmtiles.ts';
 import { startNginx, type Nginx } from './nginx.ts';
-import { firstLine, path, startService, type Server, type ServiceProcess, type StartInit } from './servers.ts';
+import { path, startPeer, startService, type Server, type ServiceProcess, type StartInit } from './servers.ts';
 
 export interface Origin {
   /** `localhost:PORT`, as in the paths of live assets. */
@@ -42,12 +42,8 @@ export async function startOrigin(dir: string): Promise<Origin> {
   };
 }
 
-export async function startBareFill(dir: string, origin: Origin): Promise<ServiceProcess> {
-  mkdirSync(dir, { recursive: true });
-  const args = [path('./bare-fill-server.ts'), dir, `https://${origin.host}`, origin.ca_file];
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
-  return { port: Number(await firstLine(child)), pid: child.pid!, child };
-}
+export const startBareFill = (dir: string, origin: Origin): Promise<ServiceProcess> =>
+  startPeer('./bare-fill-server.ts', dir, `https://${origin.host}`, origin.ca_file);
 
 /** All limits on rates are raised: the load generator is one address. */
 const RAISED = [

@@ -29,7 +29,7 @@ import {
 import { callChild, machineLine, median, quick, scratchDir, table } from './lib.ts';
 import { LoadGenerator } from './load.ts';
 import { hasNginx } from './nginx.ts';
-import { path, type Server } from './servers.ts';
+import { path, startPeer, type Server } from './servers.ts';
 
 const KIB = 1024;
 const scale = quick ? 0.25 : 1;
@@ -76,6 +76,7 @@ async function ratios(origin: Origin): Promise<Ratio[]> {
   await untilReady(hot);
   await untilReady(cold);
   const nginx = own(await startTileNginx(join(dir, 'nginx'), www, origin));
+  const floor = own(await startPeer('./bare-bytes-server.ts', www));
   const bare = own(await startBareFill(join(dir, 'bare'), origin));
   const cpu = (server: Server, requests: readonly string[], count: number) => (): Promise<number> =>
     load.cpuPerRequest_us(server, requests, Math.round(count * scale));
@@ -94,12 +95,14 @@ async function ratios(origin: Origin): Promise<Ratio[]> {
       ...atMost(1.35),
       ours: cpu(hot, [request(hotTile)], 40_000),
       peer: cpu(nginx, [request(hotTile)], 40_000),
+      floor: cpu(floor, [request(hotTile)], 40_000),
     },
     {
       name: '304',
       ...atMost(1.25),
       ours: cpu(hot, await notModified(hot), 40_000),
       peer: cpu(nginx, await notModified(nginx), 40_000),
+      floor: cpu(floor, await notModified(nginx), 40_000),
     },
     {
       name: 'cached fill, compared with proxy_cache',

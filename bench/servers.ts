@@ -1,6 +1,6 @@
 /** Starts servers as child processes and reads their CPU time and memory; shared by the benchmarks of services. */
 import { spawn, type ChildProcess } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { FileKeySource, mint } from '@ron/auth';
@@ -64,6 +64,13 @@ export async function startService(name: string, init: StartInit, flags: readonl
   const child = spawn(process.execPath, [...node, main, ...flags], { stdio, env });
   const { url } = JSON.parse(await firstLine(child)) as { url: string };
   return { port: Number(new URL(url).port), pid: child.pid!, child };
+}
+
+/** Starts a server of this folder that prints its port, with a directory of its own. */
+export async function startPeer(file: string, dir: string, ...args: string[]): Promise<ServiceProcess> {
+  mkdirSync(dir, { recursive: true });
+  const child = spawn(process.execPath, [path(file), dir, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
+  return { port: Number(await firstLine(child)), pid: child.pid!, child };
 }
 
 /** CPU time of all threads of a process. */

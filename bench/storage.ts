@@ -7,7 +7,7 @@
  * both; a figure is the median of the ratios, with their spread.
  * Reads need nginx (`apt-get install nginx-light`); without it, only writes are measured.
  */
-import { spawn, type ChildProcess } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ import type { LoadReport } from './http-load.ts';
 import { machineLine, median, quick, scratchDir, table } from './lib.ts';
 import { LoadGenerator } from './load.ts';
 import { hasNginx, startNginx } from './nginx.ts';
-import { firstLine, path, startStorage, type Server, type Storage } from './servers.ts';
+import { startPeer, startStorage, type Server, type Storage } from './servers.ts';
 
 const KIB = 1024;
 const MIB = KIB * KIB;
@@ -25,19 +25,14 @@ const dir = scratchDir('storage');
 const load = new LoadGenerator();
 const children: ChildProcess[] = [load.child];
 
-/** Starts storage with its data in the directory of this run. */
-async function storage(name: string, ...flags: string[]): Promise<Storage> {
-  const started = await startStorage(join(dir, name), {}, ...flags);
+function own<P extends { readonly child: ChildProcess }>(started: P): P {
   children.push(started.child);
   return started;
 }
 
-async function startPeer(file: string, data: string): Promise<Server> {
-  mkdirSync(data, { recursive: true });
-  const child = spawn(process.execPath, [path(file), data], { stdio: ['ignore', 'pipe', 'ignore'] });
-  children.push(child);
-  return { port: Number(await firstLine(child)), pid: child.pid! };
-}
+/** Starts storage with its data in the directory of this run. */
+const storage = async (name: string, ...flags: string[]): Promise<Storage> =>
+  own(await startStorage(join(dir, name), {}, ...flags));
 
 const get = (address: string, headers = ''): string =>
   `GET /o/${address} HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bench/1\r\nAccept: */*\r\n${headers}\r\n`;
@@ -65,10 +60,9 @@ async function readCases(hot: Storage): Promise<Ratio[]> {
   mkdirSync(join(dir, 'www', 'o'), { recursive: true });
   const [cold, nginx, bare] = [
     await storage('cold', '--storage.cache_bytes=1MiB'),
-    await startNginx(join(dir, 'nginx'), `root ${dir}/www;`),
-    await startPeer('./bare-bytes-server.ts', join(dir, 'www')),
+    own(await startNginx(join(dir, 'nginx'), `root ${dir}/www;`)),
+    own(await startPeer('./bare-bytes-server.ts', join(dir, 'www'))),
   ];
-  children.push(nginx.child);
   const one = async (bytes: number): Promise<string> => await store(randomBytes(bytes), [hot]);
   const many = async (bytes: number, count: number): Promise<string[]> => {
     const addresses: string[] = [];
@@ -118,7 +112,7 @@ async function readCases(hot: Storage): Promise<Ratio[]> {
 
 /** Compares writes with a file for each object; collects the p99 of each round of storage in `p99s`. */
 async function putCase(hot: Storage, p99s: number[]): Promise<Ratio> {
-  const files = await startPeer('./file-per-object-server.ts', join(dir, 'files'));
+  const files = own(await startPeer('./file-per-object-server.ts', join(dir, 'files')));
   const puts = async (server: Server, authorization: string): Promise<LoadReport> => {
     const requests = Math.round(8000 * scale);
     return await load.run({ port: server.port, puts: { bytes: 4 * KIB, authorization }, connections: 64, requests });
