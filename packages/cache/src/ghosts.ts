@@ -29,7 +29,7 @@ export class Ghosts {
   readonly #window: number;
   readonly #slots_max: number;
   /** So that a client cannot choose keys that collide. */
-  readonly #seed = Math.floor(sched.random() * 2 ** 32) | 0;
+  readonly #seed: number;
   /** A fingerprint is never 0: that is an empty slot. */
   #prints = new Uint32Array(0);
   /** The clock when the key was added. */
@@ -42,6 +42,7 @@ export class Ghosts {
   constructor(init: GhostsInit) {
     this.#window = init.window;
     this.#slots_max = init.slots_max < SLOTS_MIN ? 0 : 2 ** Math.floor(Math.log2(init.slots_max));
+    this.#seed = this.#slots_max === 0 ? 0 : Math.floor(sched.random() * 2 ** 32) | 0;
   }
 
   get bytes(): number {

@@ -222,7 +222,7 @@ export class EvictingStore {
   async run(stopping: AbortSignal): Promise<void> {
     while (!stopping.aborted) {
       try {
-        await this.#pass(stopping);
+        await this.pass(stopping);
         await this.#wake.notified(stopping, { within_ms: PASS_EVERY_MS });
       } catch (error) {
         if (stopping.aborted) break;
@@ -234,7 +234,8 @@ export class EvictingStore {
     await this.#flush(NEVER).catch((error: unknown) => this.#init.onFailure?.(error));
   }
 
-  async #pass(signal: AbortSignal): Promise<void> {
+  /** One round of `run`. */
+  async pass(signal: AbortSignal): Promise<void> {
     const { volume } = this.#init.store;
     if (volume.state.condition !== 'ok') {
       await volume.put([{ type: RecordType.chunk, id: blake3(PROBE), payload: PROBE }], signal);

@@ -22,6 +22,7 @@ const FIRST_BYTES = 16 * 1024;
 
 export interface AssetBodyInit {
   readonly bytes_max: number;
+  readonly expected_bytes: number | undefined;
   readonly budget: BodyBudget;
   /** A writer to the disk; undefined if there is none at the moment. */
   readonly toDisk: () => EvictingWriter | undefined;
@@ -31,7 +32,7 @@ export interface AssetBodyInit {
 
 export class AssetBody implements BodyWriter {
   readonly #init: AssetBodyInit;
-  #buffer = Buffer.allocUnsafeSlow(FIRST_BYTES);
+  #buffer: Buffer;
   #size = 0;
   /** Set once the body has left memory. */
   #disk: EvictingWriter | undefined;
@@ -42,6 +43,8 @@ export class AssetBody implements BodyWriter {
 
   constructor(init: AssetBodyInit) {
     this.#init = init;
+    const first_bytes = Math.min(init.expected_bytes ?? FIRST_BYTES, SMALL_BYTES_MAX);
+    this.#buffer = Buffer.allocUnsafeSlow(first_bytes);
   }
 
   async write(chunk: Uint8Array, signal: AbortSignal): Promise<void> {

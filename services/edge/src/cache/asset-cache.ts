@@ -69,7 +69,8 @@ export interface AssetCache {
   readonly generation: number;
   /** The asset from memory or disk, fresh or stale. Marks it as used. */
   find(key: AssetKey, signal: AbortSignal): Promise<CachedAsset | undefined>;
-  writer(bytes_max: number): BodyWriter;
+  /** `expected_bytes`: the size, if it is known; it saves copies. */
+  writer(bytes_max: number, expected_bytes?: number): BodyWriter;
   /**
    * Makes an asset findable: writes its note, then puts it into memory. Only the task `fill_log` calls it. Returns false, and
    * keeps nothing, if a purge came after `generation`, or if the body is not stored.

@@ -24,7 +24,6 @@ import type { AssetMeta, CachedAsset } from './cached-asset.ts';
 import { matcherOf } from './purge-selection.ts';
 import { RamAssets } from './ram-assets.ts';
 
-/** Assets up to this size are read as a whole, so that damage is found before the answer begins. */
 const WHOLE_BYTES_MAX = 1024 * 1024;
 
 /** The disk, as the cache uses it. */
@@ -49,6 +48,8 @@ export interface TieredCacheInit {
   readonly bodies_bytes_max: number;
   /** Prepares an asset for memory; undefined if it should not be there. The bytes are its to keep. */
   readonly prepare: (meta: AssetMeta, bytes: Uint8Array) => PreparedAsset | undefined;
+  /** Assets up to this size are read as a whole, so that damage is found before the answer begins. Default 1 MiB. */
+  readonly whole_bytes_max?: number;
 }
 
 interface Keep {
@@ -111,9 +112,10 @@ export class TieredCache implements AssetCache, RunningPart, AsyncDisposable {
     }
   }
 
-  writer(bytes_max: number): BodyWriter {
+  writer(bytes_max: number, expected_bytes?: number): BodyWriter {
     return new AssetBody({
       bytes_max,
+      expected_bytes,
       budget: this.#budget,
       toDisk: () => this.#diskWriter(bytes_max),
       sourceOf: (about, signal) => this.#writtenSource(about, signal),
@@ -174,7 +176,7 @@ export class TieredCache implements AssetCache, RunningPart, AsyncDisposable {
   ): Promise<ByteSource | undefined> {
     const { object } = found;
     const drop = (): void => (found.isCurrent() ? store.forget(meta.key) : undefined);
-    if (object.size > WHOLE_BYTES_MAX) {
+    if (object.size > (this.#init.whole_bytes_max ?? WHOLE_BYTES_MAX)) {
       return diskSource(meta, (start, end, mine) => readHeld(found, object, start, end, mine, drop));
     }
     try {
