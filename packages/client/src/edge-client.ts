@@ -6,7 +6,15 @@
  * Bound: answers as in JsonCalls, one chunk of an upload. Cancellation: by the signal of each call and of the client.
  */
 import { RonError } from '@ron/kernel/core';
-import type { Address, EdgePurgeDto, EdgePurgedDto, EdgeWhyDto, PackDto, PackListDto } from '@ron/proto';
+import type {
+  Address,
+  EdgePurgeDto,
+  EdgePurgedDto,
+  EdgeFillKeysDto,
+  EdgeWhyDto,
+  PackDto,
+  PackListDto,
+} from '@ron/proto';
 import { isReplayable, replayable, streamOf, type PutBody } from './body.ts';
 import { JsonCalls } from './json-calls.ts';
 import type { OnProgress } from './progress.ts';
@@ -96,6 +104,11 @@ export class EdgeClient {
   /** Removes cached assets. Fills that began before are not cached afterwards. */
   async purge(selection: EdgePurgeDto, init: CallOptions = {}): Promise<EdgePurgedDto> {
     return await this.#calls.post('purge', 'purge', selection, init.signal);
+  }
+
+  /** The name of the fill log and the keys that sign it. Keep a copy if you do not trust the service. */
+  async fillKeys(init: CallOptions = {}): Promise<EdgeFillKeysDto> {
+    return await this.#get('fills.keys', 'fills/keys', init);
   }
 
   async #get<T>(op: string, path: string, init: CallOptions): Promise<T> {

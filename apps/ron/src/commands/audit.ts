@@ -2,19 +2,14 @@
  * `ron audit verify`: reads the whole audit log and recomputes its hashes, from its directory or over HTTP.
  * `ron audit accept`: goes on after damage, see audit/accept.ts.
  */
-import { existsSync } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
-import { join } from 'node:path';
-import type { SignedCheckpoint, TileSource } from '@ron/tlog';
+import type { SignedCheckpoint } from '@ron/tlog';
 import { usage } from '../args.ts';
+import { LOGS, openLog, type LogName, type OpenedLog } from '../audit/open-log.ts';
 import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
 import { columns } from '../format.ts';
-import { homeOf } from '../home.ts';
-import { withKms } from '../kms.ts';
 import { ProgressLine } from '../progress-line.ts';
-import { resolveService } from '../resolve-service.ts';
-import { explained, senderOf } from '../service-client.ts';
 
 const options = {
   vkey: {
@@ -35,6 +30,11 @@ const options = {
     value: 'FILE',
     doc: 'An inclusion proof issued by kms. Repeatable. With --vkey and without a log, only the proof is verified.',
   },
+  log: {
+    type: 'string',
+    value: 'NAME',
+    doc: 'verify: the log of this node to verify: kms (default), or edge, which logs the sources of fetched assets.',
+  },
   reason: { type: 'string', value: 'TEXT', doc: 'accept: why the damage is accepted; recorded in the new log.' },
   before: { type: 'string', value: 'INDEX', doc: 'prune: the first entry to keep.' },
   keep: { type: 'string', value: 'DURATION', doc: 'prune: how long entries are kept, such as 90d.' },
@@ -45,17 +45,13 @@ const options = {
 
 type AuditInvocation = Invocation<typeof options>;
 
-interface Opened {
-  readonly source: TileSource;
-  readonly vkeys: readonly string[];
-}
-
 export default command({
   name: 'audit',
   usage: 'audit verify [DIR|URL] | audit accept --reason TEXT | audit prune --before INDEX|--keep DURATION',
   about:
-    'Verifies the audit log of kms: every entry, the hash tree, and the signatures of its checkpoint. Reports the first\n' +
-    'damage and exits with 65. Reads the directory of a log, even while kms runs, or a URL. The keys stored with the log\n' +
+    'Verifies the audit log of kms, or with --log edge the fill log of edge: every entry, the hash tree, and the signatures\n' +
+    'of its checkpoint. Reports the first damage and exits with 65. Reads the directory of a log, even while its service\n' +
+    'runs, or a URL. The keys stored with the log\n' +
     'detect changes only by users who cannot replace those keys: keep a copy elsewhere and pass it with --vkey. To detect\n' +
     'a log that was restored to an earlier state, pass a checkpoint or a proof from elsewhere with --since or --proof.\n' +
     'accept shows the damage for which kms refuses to sign, and goes on after your confirmation: the found log is kept as\n' +
@@ -68,6 +64,7 @@ export default command({
     'ron audit verify': 'verify the log of this node',
     'ron audit verify /backup/kms/audit': 'verify a copy',
     'ron audit verify http://127.0.0.1:7105/v1/kms/audit': 'verify over HTTP',
+    'ron audit verify --log edge': 'verify the fill log of this node',
     'ron audit verify --since last-week.checkpoint': 'verify that the log extends an earlier checkpoint',
     'ron audit verify --proof answer.json --vkey KEY': 'verify a proof without the log',
     'ron audit accept --reason "restored after a disk failure"': 'go on with a new log',
@@ -75,6 +72,8 @@ export default command({
   },
   async run(invocation) {
     const [verb, place, ...rest] = invocation.args;
+    if (verb !== 'verify' && invocation.values.log !== undefined)
+      throw usage({ name: 'audit' }, '--log belongs to `audit verify`');
     if (verb === 'accept' && place === undefined) {
       const { accept } = await import('../audit/accept.ts');
       return await accept(invocation.values, invocation.io, invocation.signal);
@@ -186,68 +185,8 @@ async function readChecked<A>(file: string, bytes_max: number, check: (text: str
   }
 }
 
-async function open(invocation: AuditInvocation, place: string | undefined): Promise<Opened> {
-  const { values, io } = invocation;
-  if (place !== undefined && /^https?:/.test(place)) {
-    const { origin, pathname } = new URL(place);
-    return await openUrl(invocation, origin, pathname);
-  }
-  if (place !== undefined) return await openDir(place, values.vkey);
-  const dir = join(homeOf(values, io).of('kms').data, 'audit');
-  if (values.url === undefined && !io.env['RON_URL'] && existsSync(dir)) return await openDir(dir, values.vkey);
-  return await openUrl(invocation, values.url, '/v1/kms/audit');
-}
-
-async function openDir(dir: string, given: readonly string[] | undefined): Promise<Opened> {
-  const { dirSource } = await import('@ron/tlog');
-  if (!existsSync(dir)) throw new CliError('no_input', `${dir}: no such directory`);
-  const vkeys = given ?? (await storedKeys(dir));
-  return { source: await dirSource(dir), vkeys };
-}
-
-async function storedKeys(dir: string): Promise<string[]> {
-  const { parseVkey } = await import('@ron/tlog');
-  const path = join(dir, 'vkeys');
-  let text: string;
-  try {
-    text = await readFile(path, 'utf8');
-  } catch (error) {
-    throw new CliError('no_input', `cannot read the keys in ${path} (${systemCode(error)}); pass them with --vkey`);
-  }
-  const vkeys = text.split('\n').filter((line) => line !== '');
-  try {
-    vkeys.forEach(parseVkey);
-  } catch {
-    throw new CliError('data', `${path} is damaged: a line is not a valid key; pass the keys with --vkey`, 'damaged');
-  }
-  return vkeys;
-}
-
-async function openUrl(
-  { values, io, signal }: AuditInvocation,
-  url: string | undefined,
-  path: string,
-): Promise<Opened> {
-  const { urlSource } = await import('@ron/tlog');
-  // Like in every other command, the given URL decides whether a capability may be sent.
-  const service = { ...values, url };
-  const resolved = await resolveService('kms', service, io);
-  const vkeys = values.vkey ?? (await withKms(service, io, signal, (client) => client.auditKeys())).vkeys;
-  const { url: base, send } = senderOf('kms', resolved);
-  const source = urlSource(new URL(path, base).href, { send, name: `${resolved.url}${path}` });
-  return { source: withAdvice(source, (error) => explained(error, 'kms', resolved)), vkeys };
-}
-
-/** A source whose errors carry advice. */
-function withAdvice(source: TileSource, explain: (error: unknown) => unknown): TileSource {
-  const rethrow = (error: unknown): never => {
-    throw explain(error);
-  };
-  return {
-    name: source.name,
-    checkpoint: (signal) => source.checkpoint(signal).catch(rethrow),
-    mark: (signal) => source.mark(signal).catch(rethrow),
-    tile: (path, signal) => source.tile(path, signal).catch(rethrow),
-    [Symbol.asyncDispose]: () => source[Symbol.asyncDispose](),
-  };
+async function open({ values, io, signal }: AuditInvocation, place: string | undefined): Promise<OpenedLog> {
+  const { log = 'kms' } = values;
+  if (!LOGS.includes(log as LogName)) throw usage({ name: 'audit' }, `--log is ${LOGS.join(' or ')}, not ${log}`);
+  return await openLog({ log: log as LogName, place, values, io, signal });
 }
