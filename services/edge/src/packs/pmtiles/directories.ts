@@ -25,17 +25,10 @@ export class Directories {
     capacity: WAITING_MAX,
     keys_max: WAITING_MAX,
   });
-  #packs = 0;
 
   /** Bytes of decoded directories in memory. */
   get bytes(): number {
     return this.#cache.bytes;
-  }
-
-  /** A number for a pack that is opened; keys of its directories begin with it. */
-  nextPack(): number {
-    this.#packs += 1;
-    return this.#packs;
   }
 
   get(pack: number, offset: number): Directory | undefined {

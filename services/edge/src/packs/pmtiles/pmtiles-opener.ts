@@ -13,6 +13,7 @@ import { concurrency } from '../../concurrency.ts';
 import { GroupTree } from '../hashes/group-tree.ts';
 import type { OpenPackInit, PackInfo, PackOpener } from '../pack.ts';
 import { Directories } from './directories.ts';
+import { PartHashes } from './part-hashes.ts';
 import { PmtilesPack } from './pmtiles-pack.ts';
 import type { VerifiedPmtiles } from './thread/pmtiles-thread.ts';
 import { VerifiedFile } from './verified-file.ts';
@@ -30,6 +31,8 @@ export class PmtilesOpener implements PackOpener {
   readonly #fs: FileSystem;
   readonly #pool: BlockingPool;
   readonly #directories = new Directories();
+  readonly #hashes = new PartHashes();
+  #packs = 0;
 
   constructor({ fs }: PmtilesOpenerInit = {}) {
     const late_ms = concurrency.deadlines.pack_read.ms;
@@ -45,10 +48,17 @@ export class PmtilesOpener implements PackOpener {
 
   async open({ path, sidecar, expect, onDamage, signal }: OpenPackInit): Promise<PmtilesPack> {
     const verified = await this.#pool.run<VerifiedPmtiles>('verifyPmtiles', [path, sidecar, expect], signal);
-    const { header } = verified;
     const tree = new GroupTree(verified.tree);
-    const file = new VerifiedFile({ file: await this.#openSame(path, verified), tree, onDamage });
-    return new PmtilesPack({ info: infoOf(verified), header, tree, file, directories: this.#directories });
+    const file = await this.#openSame(path, verified);
+    const number = (this.#packs += 1);
+    return new PmtilesPack({
+      info: infoOf(verified),
+      header: verified.header,
+      tree,
+      file: new VerifiedFile({ file, tree, hashes: this.#hashes, pack: number, onDamage }),
+      directories: this.#directories,
+      number,
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

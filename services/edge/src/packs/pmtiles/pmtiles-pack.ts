@@ -25,6 +25,8 @@ export interface PmtilesPackInit {
   readonly tree: GroupTree;
   readonly file: VerifiedFile;
   readonly directories: Directories;
+  /** A number that no other pack has, for the directories. */
+  readonly number: number;
 }
 
 export class PmtilesPack implements OpenPack {
@@ -32,14 +34,12 @@ export class PmtilesPack implements OpenPack {
   readonly groups: GroupHashes;
   readonly #init: PmtilesPackInit;
   readonly #limits: DirectoryLimits;
-  readonly #number: number;
 
   constructor(init: PmtilesPackInit) {
     this.#init = init;
     this.info = init.info;
     this.groups = init.tree;
     this.#limits = rootLimits(init.header);
-    this.#number = init.directories.nextPack();
   }
 
   get problem(): string | undefined {
@@ -53,13 +53,13 @@ export class PmtilesPack implements OpenPack {
   }
 
   tileNow(z: number, x: number, y: number): Tile | undefined {
-    const { header, directories, file } = this.#init;
+    const { header, directories, file, number } = this.#init;
     file.requireSound();
     if (!this.isInside(z, x, y)) return undefined;
     const id = zxyToTileId(z, x, y);
     let section: Section = header.root;
     for (let depth = 1; depth <= DIRECTORIES_DEEP_MAX; depth++) {
-      const directory = directories.get(this.#number, section.offset);
+      const directory = directories.get(number, section.offset);
       const at = directory?.find(id) ?? -1;
       if (directory === undefined || at < 0) return undefined;
       section = this.#sectionOf(directory, at);
@@ -110,8 +110,8 @@ export class PmtilesPack implements OpenPack {
   }
 
   #directory({ offset, length }: Section, limits: DirectoryLimits, signal: AbortSignal): Promise<Directory> {
-    const { directories, file, header } = this.#init;
-    return directories.find(this.#number, offset, signal, async (until) => {
+    const { directories, file, header, number } = this.#init;
+    return directories.find(number, offset, signal, async (until) => {
       const stored = await file.bytes(offset, length, until);
       const bytes = await decompress(stored, header.directory_codec, DIRECTORY_BYTES_MAX, 'a directory');
       return await decodeDirectory(bytes, limits);

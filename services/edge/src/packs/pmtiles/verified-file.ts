@@ -13,8 +13,8 @@ import { orAborted, RonError } from '@ron/kernel';
 import { diskError, SHARED_BYTES, type File } from '@ron/log';
 import { GROUP_BYTES } from '@ron/simd';
 import type { GroupTree } from '../hashes/group-tree.ts';
-import { groupLength } from '../hashes/group-values.ts';
 import { GroupChecks } from './group-checks.ts';
+import { PART_BYTES, type PartHashes } from './part-hashes.ts';
 
 const BATCH_GROUPS = 16;
 const RETRY_AFTER_MS = 10_000;
@@ -22,6 +22,9 @@ const RETRY_AFTER_MS = 10_000;
 export interface VerifiedFileInit {
   readonly file: File;
   readonly tree: GroupTree;
+  readonly hashes: PartHashes;
+  /** A number that no other pack has. */
+  readonly pack: number;
   readonly onDamage: (problem: string) => void;
 }
 
@@ -33,7 +36,7 @@ export class VerifiedFile {
 
   constructor(init: VerifiedFileInit) {
     this.#init = init;
-    this.#checks = new GroupChecks(init.tree);
+    this.#checks = new GroupChecks(init.tree, init.hashes, init.pack);
     this.#size = init.tree.size;
   }
 
@@ -49,16 +52,20 @@ export class VerifiedFile {
   }
 
   /**
-   * The bytes, if they are in the page cache and span at most two groups; valid until the next read without waiting, of any
+   * The bytes, if they are in the page cache and span at most two groups (128 KiB once these were read before); valid until the next read without waiting, of any
    * file. Undefined if the disk has to be read.
    */
   bytesNow(start: number, length: number): Uint8Array | undefined {
     this.requireSound();
-    const { first, from, to } = this.#span(start, start + length);
+    const byParts = this.#checks.areKnown(start, start + length);
+    const { from, to } = this.#span(start, start + length, byParts ? PART_BYTES : GROUP_BYTES);
     if (to - from > SHARED_BYTES.length) return undefined;
     const count = this.#init.file.readNow?.(SHARED_BYTES, to - from, from);
     if (count === undefined) return undefined;
-    this.#verify(first, SHARED_BYTES.subarray(0, count), to - from);
+    const bytes = SHARED_BYTES.subarray(0, count);
+    this.#requireLength(count, to - from);
+    if (!byParts) this.#verify(from, bytes);
+    else if (!this.#checks.partsMatch(from / PART_BYTES, bytes)) this.#mismatch(from);
     return SHARED_BYTES.subarray(start - from, start - from + length);
   }
 
@@ -80,7 +87,7 @@ export class VerifiedFile {
   /** The bytes from `start` to `end` (exclusive) in pieces of one group; a batch is valid until the next one is requested. */
   async *batches(start: number, end: number, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
     if (end <= start) return;
-    const { from, to } = this.#span(start, end);
+    const { from, to } = this.#span(start, end, GROUP_BYTES);
     const buffer = Buffer.allocUnsafeSlow(Math.min(to - from, BATCH_GROUPS * GROUP_BYTES));
     for (let at = from; at < to; at += buffer.length) {
       const groups = buffer.subarray(0, Math.min(buffer.length, to - at));
@@ -109,16 +116,24 @@ export class VerifiedFile {
       }
       this.requireSound();
     }
-    this.#verify(position / GROUP_BYTES, into.subarray(0, count), into.length);
+    this.#requireLength(count, into.length);
+    this.#verify(position, into);
   }
 
-  /** Throws `not_ready` unless `bytes` are the groups from `first` on, with `expected_bytes` in all. */
-  #verify(first: number, bytes: Uint8Array, expected_bytes: number): void {
-    if (bytes.length < expected_bytes) this.#damaged('the file is shorter than when it was mounted');
-    for (let at = 0, group = first; at < bytes.length; at += GROUP_BYTES, group++) {
-      const isGood = this.#checks.matches(group, bytes.subarray(at, at + groupLength(this.#size, group)));
-      if (!isGood) this.#damaged(`the bytes from ${group * GROUP_BYTES} on do not match the address of the pack`);
+  #requireLength(count: number, expected_bytes: number): void {
+    if (count < expected_bytes) this.#damaged('the file is shorter than when it was mounted');
+  }
+
+  /** Throws `not_ready` unless `bytes` are the whole groups from `position` on. */
+  #verify(position: number, bytes: Uint8Array): void {
+    for (let at = 0; at < bytes.length; at += GROUP_BYTES) {
+      const group = (position + at) / GROUP_BYTES;
+      if (!this.#checks.groupMatches(group, bytes.subarray(at, at + GROUP_BYTES))) this.#mismatch(position + at);
     }
+  }
+
+  #mismatch(position: number): never {
+    this.#damaged(`the bytes from ${position} on do not match the address of the pack`);
   }
 
   #damaged(problem: string): never {
@@ -128,10 +143,12 @@ export class VerifiedFile {
     throw new Error('unreachable');
   }
 
-  /** The groups that cover a range: the first one, and their bytes in the file. */
-  #span(start: number, end: number): { readonly first: number; readonly from: number; readonly to: number } {
-    const first = Math.floor(start / GROUP_BYTES);
-    return { first, from: first * GROUP_BYTES, to: Math.min(this.#size, Math.ceil(end / GROUP_BYTES) * GROUP_BYTES) };
+  /** The whole units that cover a range. */
+  #span(start: number, end: number, unit_bytes: number): { readonly from: number; readonly to: number } {
+    return {
+      from: Math.floor(start / unit_bytes) * unit_bytes,
+      to: Math.min(this.#size, Math.ceil(end / unit_bytes) * unit_bytes),
+    };
   }
 }
 
