@@ -46,6 +46,11 @@ export class Cors {
     return lines;
   }
 
+  /** Whether the list has an origin. */
+  get isEnabled(): boolean {
+    return this.#origins().length > 0;
+  }
+
   /** The same as text, for answers that are written straight to the socket. */
   textFor(origin: string | undefined): string {
     const lines = this.linesFor(origin);

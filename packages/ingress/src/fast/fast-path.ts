@@ -51,7 +51,7 @@ export class FastEntry {
   readonly #variants: readonly FastEntry[] | undefined;
   /**
    * Names and values of the 200 answer as a flat list, built by the first answer. The last values differ between answers:
-   * `Cache-Status` and `Age` if the source has them, then the correlation id.
+   * `Cache-Status` with a `ttl` and `Age` if the source has them, then the correlation id.
    */
   head_200: string[] | undefined = undefined;
   head_304: string[] | undefined = undefined;
@@ -173,9 +173,9 @@ export class FastPath {
         : (entry.head_304_text ??= this.#headText(entry, 304));
     const { born_ms, cache_status } = entry.source;
     const { cors } = this.#init;
-    if (born_ms === undefined && cache_status === undefined && cors === undefined) return head;
-    const allowed = cors === undefined ? '' : cors.textFor(originIn(request.headers));
-    const status_line = cache_status === undefined ? '' : `Cache-Status: ${cacheStatusNow(cache_status)}\r\n`;
+    const allowed = cors?.isEnabled === true ? cors.textFor(originIn(request.headers)) : '';
+    const status_line =
+      cache_status?.expires_ms === undefined ? '' : `Cache-Status: ${cacheStatusNow(cache_status)}\r\n`;
     const age_line = born_ms === undefined ? '' : `Age: ${ageNow(born_ms)}\r\n`;
     return head + allowed + status_line + age_line;
   }
@@ -268,7 +268,7 @@ export class FastPath {
     const answer = status === 304 ? { status } : { status, start: 0, end: source.size };
     const head = byteHead(source, answer, this.#init.responder.byteHeaders(undefined));
     if (entry.varies) varyByEncoding(head);
-    if (source.cache_status !== undefined) head.push('Cache-Status', '');
+    if (source.cache_status !== undefined) head.push('Cache-Status', source.cache_status.text);
     if (source.born_ms !== undefined) head.push('Age', '');
     head.push('X-Corr-ID', '');
     return head;
@@ -287,12 +287,12 @@ export class FastPath {
 
 /** The number of names and values at the end of a head that differ between answers. */
 function tailOf({ born_ms, cache_status }: RamSource): number {
-  return 2 + (born_ms === undefined ? 0 : 2) + (cache_status === undefined ? 0 : 2);
+  return 2 + (born_ms === undefined ? 0 : 2) + (cache_status?.expires_ms === undefined ? 0 : 2);
 }
 
 function updateTail(head: string[], { born_ms, cache_status }: RamSource, corr_id: string): void {
   let at = head.length - 1;
   head[at] = corr_id;
   if (born_ms !== undefined) head[(at -= 2)] = ageNow(born_ms);
-  if (cache_status !== undefined) head[at - 2] = cacheStatusNow(cache_status);
+  if (cache_status?.expires_ms !== undefined) head[at - 2] = cacheStatusNow(cache_status);
 }

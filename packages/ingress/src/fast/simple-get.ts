@@ -4,7 +4,7 @@
  * Contract: Node's own parser reads every recognised text as exactly this request, without a body, on a connection that
  * stays open; the fuzz test compares the two. Rare, unusual or ambiguous requests are not recognised and go to that
  * parser.
- * Bound: `simpleGetBytesMax` of text; holds the headers of the last request, at most `SIMPLE_GET_BYTES_MAX`.
+ * Bound: `simpleGetBytesMax` of text; holds the headers of the last requests, at most `SIMPLE_GET_BYTES_MAX` each.
  */
 
 export interface SimpleGet {
@@ -73,19 +73,33 @@ function headersIn(text: string): typeof known {
   return known;
 }
 
-const ACCEPT_ENCODING = /^Accept-Encoding: ?(.*)$/gim;
-const ORIGIN = /^Origin: ?(.*)$/gim;
+/** One header, read from the header lines of requests. Holds the value of the last lines: the next ones are usually the same. */
+class LinesOf {
+  readonly #lines: RegExp;
+  #headers = '';
+  #value: string | undefined;
+
+  constructor(name: string) {
+    this.#lines = new RegExp(`^${name}: ?(.*)$`, 'gim');
+  }
+
+  in(headers: string): string | undefined {
+    if (headers === this.#headers) return this.#value;
+    const values = Array.from(headers.matchAll(this.#lines), (match) => match[1]!.trim());
+    this.#headers = headers;
+    this.#value = values.length === 0 ? undefined : values.join(', ');
+    return this.#value;
+  }
+}
+
+const ACCEPT_ENCODING = new LinesOf('Accept-Encoding');
+const ORIGIN = new LinesOf('Origin');
 
 /** The value in the header lines of a recognised request; several lines are joined. */
 export function acceptEncodingIn(headers: string): string | undefined {
-  return valuesIn(headers, ACCEPT_ENCODING);
+  return ACCEPT_ENCODING.in(headers);
 }
 
 export function originIn(headers: string): string | undefined {
-  return valuesIn(headers, ORIGIN);
-}
-
-function valuesIn(headers: string, lines: RegExp): string | undefined {
-  const values = Array.from(headers.matchAll(lines), (match) => match[1]!.trim());
-  return values.length === 0 ? undefined : values.join(', ');
+  return ORIGIN.in(headers);
 }

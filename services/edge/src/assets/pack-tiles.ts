@@ -2,7 +2,9 @@
  * Tiles of mounted packs: from memory, from the page cache, or from disk.
  *
  * Contract: a tile in memory belongs to the mount that it was read from, and is not used once that is retired. `now` does not
- * wait; `read` waits for the disk within the limit on reads. Tiles that were read are kept in memory as they are stored.
+ * wait; `read` waits for the disk within the limit on reads. A tile that is read twice is kept in memory as it is stored; the
+ * first read only marks it, so that a scan costs no memory.
+ * Bound: that of the memory; `SEEN_SLOTS` marks. Overflow: a newer mark replaces an older one.
  */
 import { RonError } from '@ron/kernel';
 import type { AssetRam } from '../cache/asset-cache.ts';
@@ -16,10 +18,14 @@ import { canonicalExt, inTier, isExtOf, storedTile } from './tile-answer.ts';
 
 export type TileTarget = Extract<AssetTarget, { kind: 'tile' }>;
 
+/** A power of two. */
+const SEEN_SLOTS = 16_384;
+
 export class PackTiles {
   readonly #packs: Pick<Packs, 'get' | 'absence'>;
   readonly #ram: AssetRam;
   readonly #reads: DiskReads;
+  readonly #seen = new Int32Array(SEEN_SLOTS);
 
   constructor(packs: Pick<Packs, 'get' | 'absence'>, ram: AssetRam, reads: DiskReads) {
     this.#packs = packs;
@@ -64,9 +70,21 @@ export class PackTiles {
   #remember(mount: Mount, place: TileTarget['place'], tile: Tile): AssetEntry {
     const { tile_type } = mount.pack.info;
     const source = storedTile(tile, tile_type, 'pack');
-    const kept = new AssetEntry(inTier(source, 'ram'), 'ram');
-    const key = tileKey(mount.name, place, canonicalExt(tile_type));
-    if (!mount.isRetired) this.#ram.set(key, { entry: kept, meta: undefined, owner: mount }, costOf(kept), {});
+    if (!mount.isRetired && this.#isSeen(mount.name, place)) {
+      const kept = new AssetEntry(inTier(source, 'ram'), 'ram');
+      const key = tileKey(mount.name, place, canonicalExt(tile_type));
+      this.#ram.set(key, { entry: kept, meta: undefined, owner: mount }, costOf(kept), {});
+    }
     return new AssetEntry(source, 'pack');
+  }
+
+  /** Whether the tile was read lately. Two tiles with the same mark cost one entry in memory, no more. */
+  #isSeen(name: string, { z, x, y }: TileTarget['place']): boolean {
+    let mark = Math.imul(x, 0x9e37_79b1) ^ Math.imul(y, 0x85eb_ca6b) ^ Math.imul(z + 1, 0xc2b2_ae35);
+    for (let i = 0; i < name.length; i += 1) mark = Math.imul(mark ^ name.charCodeAt(i), 0x0100_0193);
+    const slot = (mark ^ (mark >>> 15)) & (SEEN_SLOTS - 1);
+    const isSeen = this.#seen[slot] === mark;
+    this.#seen[slot] = mark;
+    return isSeen;
   }
 }
