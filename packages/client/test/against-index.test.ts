@@ -6,7 +6,7 @@ import { isRonError, sched } from '@ron/kernel';
 import { formatAddress, type Address, type SignedNameDto, type Target } from '@ron/proto';
 import { encodeNameRecord, signedNameBytes } from '@ron/proto/names';
 import { eventually } from '@ron/testkit';
-import { startIndex } from './real-services.ts';
+import { startIndex } from '@ron/testkit/service';
 
 const [A, B] = [formatAddress(new Uint8Array(32).fill(1)), formatAddress(new Uint8Array(32).fill(2))];
 const NAME: Extract<Target, { kind: 'name' }> = { kind: 'name', label: 'docs/readme', key: undefined };

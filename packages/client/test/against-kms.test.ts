@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { KmsClient } from '@ron/client';
 import type { KeyInfo } from '@ron/proto';
 import { isRonError } from '@ron/kernel';
-import { startKms } from './real-services.ts';
+import { startKms } from '@ron/testkit/service';
 
 const B3 = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262';
 

@@ -7,7 +7,7 @@ import { isRonError, jittered } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { AnswerError, StorageClient, type Progress } from '@ron/client';
 import { assertSameBytes, bytesOf } from '@ron/testkit';
-import { startStorage, type StorageProcess } from './real-services.ts';
+import { startStorage, type StorageProcess } from '@ron/testkit/service';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

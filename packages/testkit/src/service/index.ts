@@ -4,4 +4,5 @@ export * from './captured-log.ts';
 export * from './http.ts';
 export * from './metrics.ts';
 export * from './raw-client.ts';
+export * from './real-services.ts';
 export * from './service-process.ts';

@@ -98,6 +98,8 @@ test('a full queue is 429 busy, counted for each request, and hits are answered 
   refused(await edge.get('/3.png'), 429, 'busy');
   assert.equal(await edge.metric('busy_rejections_total{endpoint="/edge/assets"}'), 2);
   assert.equal((await edge.get('/hit.png')).text, 'hit');
+  // The allow-list is checked before the queue.
+  refused(await edge.send('GET', '/edge/assets/live/other.test/a'), 403, 'reject_policy', 'not_allowed');
   open();
   assert.deepEqual([(await first).status, (await second).status], [200, 200]);
 });

@@ -51,7 +51,7 @@ test('half the workers die under load: /readyz shows shedding, their fills end, 
   await eventually('all run', async () => !(await edge.send('GET', '/readyz')).text.includes('workers run'));
   assert.ok(sched.now_ms() - relaunched_ms < 1000, 'recovered within 1 s');
   open();
-  const statuses = (await Promise.all(waiting)).map(({ status }) => status).toSorted();
+  const statuses = (await Promise.all(waiting)).map(({ status }) => status).toSorted((one, other) => one - other);
   assert.deepEqual(statuses, [...Array.from({ length: 10 }, () => 200), 503, 503]);
   assert.equal((await edge.get('/after.png')).text, 'tile');
 });

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { addressOf, StorageClient } from '@ron/client';
 import { bytesOf, eventually } from '@ron/testkit';
-import { startStorage } from '../../../../packages/client/test/real-services.ts';
+import { startStorage } from '@ron/testkit/service';
 import { startService } from '../support.ts';
 
 test('objects come from storage, verified, and are then cached; storage may go away', async (t) => {

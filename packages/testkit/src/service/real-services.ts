@@ -4,13 +4,13 @@ import { fileURLToPath } from 'node:url';
 import { FileKeySource, mint } from '@ron/auth';
 import { NEVER } from '@ron/kernel';
 import { scopesOf } from '@ron/proto';
-import { tempDir, type After, type TempDir } from '@ron/testkit';
-import { ServiceProcess } from '@ron/testkit/service';
+import { tempDir, type After, type TempDir } from '../temp-dir.ts';
+import { ServiceProcess } from './service-process.ts';
 
 type Started = 'index' | 'kms' | 'storage';
 
 const mainOf = (service: Started): string =>
-  fileURLToPath(new URL(`../../../services/${service}/src/main.ts`, import.meta.url));
+  fileURLToPath(new URL(`../../../../services/${service}/src/main.ts`, import.meta.url));
 
 async function tokenFrom(key_file: string, audience: Started): Promise<string> {
   await using keys = await FileKeySource.open({ path: key_file }, NEVER);
