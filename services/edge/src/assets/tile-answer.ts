@@ -6,11 +6,11 @@
  * Bound: one decoded tile per request. Overflow: `decompress_cap`.
  */
 import { Readable } from 'node:stream';
-import { blake3 } from '@napi-rs/blake-hash';
+import { Blake3Hasher } from '@napi-rs/blake-hash';
 import { decodeBody } from '@ron/http';
 import { chooseVariant, CopiedBytes } from '@ron/ingress';
 import { isRonError, RonError } from '@ron/kernel';
-import { formatAddress } from '@ron/proto';
+import { ADDRESS_PREFIX } from '@ron/proto';
 import type { Tile, TileType } from '../packs/pack.ts';
 import type { AssetEntry } from './asset-entry.ts';
 import { hitStatus, type HitTier } from './cache-status.ts';
@@ -93,7 +93,14 @@ export async function decodedTile(
   });
 }
 
-const etagOf = (bytes: Uint8Array): string => `"${formatAddress(blake3(bytes))}"`;
+/** Reused: a new one for each tile costs more than the hash of a small tile. */
+const hasher = new Blake3Hasher();
+
+function etagOf(bytes: Uint8Array): string {
+  hasher.reset();
+  hasher.update(bytes);
+  return `"${ADDRESS_PREFIX}${hasher.digest()}"`;
+}
 
 /** [edge I-10] Decoded within a ratio and a size. */
 async function decode(
