@@ -70,7 +70,7 @@ test('a full queue refuses at once, with a time to retry, and another key still 
     queue.submit('acme', 1, soon(), work),
     (error) => isRonError(error, 'busy') && error.retry_after_ms! > 0,
   );
-  // [kms I-3] [index I-3] [kms I-9] [index I-9]
+  // [kms I-3] [index I-3] [edge I-3] [kms I-9] [index I-9] [edge I-9]
   assert.equal(queue.busy_total, 1);
   accepted.push(queue.submit('zoo', 1, soon(), work));
   queue.close();

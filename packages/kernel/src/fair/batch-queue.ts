@@ -151,7 +151,7 @@ export class BatchQueue<B extends Batch> extends ServedQueue<true> {
     const wait_ms = this.#wait_ms(key, cost_us);
     for (let freed = 0; freed < count; freed = size - this.#jobs.size) {
       const job = this.#jobs.displaceable(key, count, count - freed);
-      // [kms I-3] [index I-3] [kms I-9] [index I-9] A full queue refuses at once; it never grows.
+      // [kms I-3] [index I-3] [edge I-3] [kms I-9] [index I-9] [edge I-9] A full queue refuses at once; it never grows.
       if (job === undefined) throw this.#busy(key, wait_ms);
       const busy = this.#busy(key, wait_ms);
       for (const piece of job.request.jobs) if (piece.bucket !== undefined) this.#drop(piece, busy);

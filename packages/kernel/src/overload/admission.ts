@@ -147,7 +147,7 @@ export class Admission {
   tryEnter(address?: ClientAddress, caller: Caller = 'open'): EnterResult {
     touch(this);
     const refusal = this.#refusalNow(address, caller);
-    // [storage I-9] [kms I-9] [index I-9] Refused before a byte of the body is read and before any queue.
+    // [storage I-9] [kms I-9] [index I-9] [edge I-9] Refused before a byte of the body is read and before any queue.
     if (refusal !== undefined) return this.#refuse(refusal);
     if (this.#bucket !== undefined && !this.#spend(this.#bucket)) return this.#refuse('rate_limited');
     this.#inflight++;

@@ -172,7 +172,7 @@ export function declareConcurrency<const D extends Concurrency>(declaration: D):
   }
   for (const [name, channel] of Object.entries(channels)) {
     if (channel.kind === 'watch') continue;
-    // [storage I-3] [kms I-3] [index I-3]
+    // [storage I-3] [kms I-3] [index I-3] [edge I-3]
     assert(isCount(channel.capacity, 1), `${service}: channel ${name} has a capacity of at least 1`);
     if (channel.kind === 'work') requireLanes(`${service}: channel ${name}`, channel.lanes);
   }

@@ -9,7 +9,7 @@ export interface NumberedOrigin extends AsyncDisposable {
   readonly host: string;
   /** With them, edge may fetch from it in live mode. */
   readonly flags: readonly string[];
-  pathOf(path: string): string;
+  readonly pathOf: (path: string) => string;
 }
 
 /** `dir` gets the file of the authority. */
