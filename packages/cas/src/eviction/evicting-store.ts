@@ -59,7 +59,7 @@ export interface KeepInit extends NoteTarget {
 export interface FoundObject {
   readonly note: Uint8Array;
   readonly object: StoredObject;
-  /** Keeps the object until the result is disposed. Without it, a large one stays for half a minute. */
+  /** Keeps the object until the result is disposed. Without it, a large one stays for a few seconds. */
   hold(): Disposable;
   /** Whether the name still refers to it. */
   isCurrent(): boolean;
@@ -68,6 +68,8 @@ export interface FoundObject {
 /** Shares of the bytes that writers may use. Names are evicted above the first, down to the second. */
 const LIVE_MAX = 0.7;
 const LIVE_TARGET = 0.65;
+/** Large objects without a name, which may be about to get one, or to be read. */
+const UNNAMED_MAX = 0.1;
 /** Compaction starts above this share. Then at most 0.82 of an average segment is live, so some have less than `LIVE_RATIO`. */
 const COMPACT_ABOVE = 0.85;
 export const LIVE_RATIO = 0.85;
@@ -112,8 +114,9 @@ export class EvictingStore {
 
   constructor(init: EvictingStoreInit) {
     this.#init = init;
-    this.#named = new NamedObjects(init.store.chunk_bytes);
     this.#admit_max = Math.max(0, init.bytes_max - 2 * init.segment_bytes);
+    const { chunk_bytes } = init.store;
+    this.#named = new NamedObjects({ chunk_bytes, unnamed_bytes_max: UNNAMED_MAX * this.#admit_max });
   }
 
   /** Names that are known; all of them once they are loaded. */
@@ -378,7 +381,7 @@ export class EvictingStore {
   }
 
   #isKept(entry: NamedObject): boolean {
-    return entry.uses > 0 || this.#named.isBusy(entry.object) || this.#init.isHot?.(entry.name) === true;
+    return entry.uses > 0 || entry.object.holds > 0 || this.#init.isHot?.(entry.name) === true;
   }
 
   #evictOne(name: string): void {

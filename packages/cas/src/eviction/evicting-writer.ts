@@ -1,7 +1,7 @@
 /**
  * Writes a large object of a cache from a stream of bytes.
  *
- * Contract: as `ObjectWriter`; the object stays for half a minute after `finish`, and longer if it is named meanwhile. Its
+ * Contract: as `ObjectWriter`; the object stays for a few seconds after `finish`, and longer if it is named meanwhile. Its
  * space is reserved from the beginning, so that the cache stays within its bound.
  * Bound: `bytes_max`; in memory two batches of the object writer. Overflow: `payload_too_large`.
  * Cancellation: by the signals; after an error only `abort` may be called.

@@ -2,9 +2,10 @@
  * The names of a cache on disk and the objects that they refer to, in memory.
  *
  * Contract: an object is free once no name refers to it, no reader holds it and, if it is large, it was not used for
- * `GRACE_MS`: a large object is read in steps, and the next step may be about to come. `oldest` lists names in the order in
+ * `GRACE_MS`: a large object is read in steps, and the first may be about to come. `oldest` lists names in the order in
  * which they were set or given another round. All calls are synchronous, so each is one step for concurrent callers.
- * Bound: that of its owner; about `NAME_BYTES` of memory for each name, measured in named-objects.memory.ts.
+ * Bound: that of its owner; `unnamed_bytes_max` for objects without a name, beyond which the oldest of them are free at once,
+ * apart from those that a reader holds; about `NAME_BYTES` of memory for each name, measured in named-objects.memory.test.ts.
  */
 import { sched, touch } from '@ron/kernel';
 import { recordBytes } from '@ron/log';
@@ -15,7 +16,7 @@ import { MEDIA_TYPE_DEFAULT } from '../objects/put-object.ts';
 export const NAME_BYTES = 512;
 
 /** The longest time between a look-up of a large object and the first read, or between its last byte and its name. */
-const GRACE_MS = 30_000;
+const GRACE_MS = 10_000;
 const USES_MAX = 3;
 /** For each chunk of a large object: two headers, the padding of its record, and its entry in the page. */
 const CHUNK_OVERHEAD_BYTES = 192;
@@ -43,17 +44,24 @@ export interface NamedObject {
   uses: number;
 }
 
+export interface NamedObjectsInit {
+  /** Objects above this size are large: they have several records. */
+  readonly chunk_bytes: number;
+  readonly unnamed_bytes_max: number;
+}
+
 export class NamedObjects {
-  readonly #chunk_bytes: number;
+  readonly #init: NamedObjectsInit;
   /** The oldest first. */
   readonly #names = new Map<string, NamedObject>();
   readonly #objects = new Map<Address, ObjectRef>();
-  /** Objects without a name. */
+  /** Objects without a name, the oldest first. */
   readonly #unnamed = new Set<ObjectRef>();
   #bytes = 0;
+  #unnamed_bytes = 0;
 
-  constructor(chunk_bytes: number) {
-    this.#chunk_bytes = chunk_bytes;
+  constructor(init: NamedObjectsInit) {
+    this.#init = init;
   }
 
   get size(): number {
@@ -61,10 +69,10 @@ export class NamedObjects {
     return this.#names.size;
   }
 
-  /** The bytes on disk of all notes and objects, without removed ones that compaction has yet to reclaim. */
+  /** The bytes on disk of all names and their objects. */
   get bytes(): number {
     touch(this);
-    return this.#bytes;
+    return this.#bytes - this.#unnamed_bytes;
   }
 
   get(name: string): NamedObject | undefined {
@@ -113,14 +121,14 @@ export class NamedObjects {
     }
     object.names += 1;
     object.used_ms = sched.now_ms();
-    this.#unnamed.delete(object);
+    if (this.#unnamed.delete(object)) this.#unnamed_bytes -= object.bytes;
     return object;
   }
 
   release(object: ObjectRef): void {
     touch(this);
     object.names -= 1;
-    if (object.names === 0) this.#unnamed.add(object);
+    if (object.names === 0) this.#addUnnamed(object);
   }
 
   /** Sets a name for a claimed object. The name that it replaces, if any, is released. */
@@ -157,22 +165,29 @@ export class NamedObjects {
     return object === undefined ? { [Symbol.dispose]: () => undefined } : this.hold(object);
   }
 
-  /** Whether a reader may need the object. */
-  isBusy(object: ObjectRef): boolean {
-    return object.holds > 0 || (object.isLarge && sched.now_ms() - object.used_ms < GRACE_MS);
+  #addUnnamed(object: ObjectRef): void {
+    this.#unnamed.add(object);
+    this.#unnamed_bytes += object.bytes;
+  }
+
+  /** Whether no reader needs the object, which has no name. */
+  #isFree(object: ObjectRef): boolean {
+    if (object.holds > 0) return false;
+    if (!object.isLarge || sched.now_ms() - object.used_ms >= GRACE_MS) return true;
+    return this.#unnamed_bytes > this.#init.unnamed_bytes_max;
   }
 
   /** Takes objects that are free, at most `count`: from now on they are not known here. */
   takeFree(count: number): ObjectRef[] {
     touch(this);
-    const free = this.#unnamed
-      .values()
-      .filter((object) => !this.isBusy(object))
-      .take(count)
-      .toArray();
-    for (const object of free) {
+    const free: ObjectRef[] = [];
+    for (const object of this.#unnamed) {
+      if (free.length === count) break;
+      if (!this.#isFree(object)) continue;
+      free.push(object);
       this.#unnamed.delete(object);
       this.#objects.delete(object.address);
+      this.#unnamed_bytes -= object.bytes;
       this.#bytes -= object.bytes;
     }
     return free;
@@ -183,14 +198,14 @@ export class NamedObjects {
     touch(this);
     if (this.#objects.has(object.address)) return;
     this.#objects.set(object.address, object);
-    this.#unnamed.add(object);
+    this.#addUnnamed(object);
     this.#bytes += object.bytes;
   }
 
   #costOf(size: number): Pick<ObjectRef, 'bytes' | 'isLarge'> {
-    const isLarge = size > this.#chunk_bytes;
+    const isLarge = size > this.#init.chunk_bytes;
     if (!isLarge) return { isLarge, bytes: recordBytes(size, MEDIA_TYPE_DEFAULT.length) };
-    const chunks = Math.ceil(size / this.#chunk_bytes);
+    const chunks = Math.ceil(size / this.#init.chunk_bytes);
     return { isLarge, bytes: size + chunks * CHUNK_OVERHEAD_BYTES + MANIFEST_BYTES };
   }
 }

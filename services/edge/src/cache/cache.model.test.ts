@@ -39,7 +39,7 @@ const MUTANTS = [
     bug: 'an object is removed under its reader',
     file: `${CAS}named-objects.ts`,
     entry: STORE,
-    find: '.filter((object) => !this.isBusy(object))',
+    find: 'if (!this.#isFree(object)) continue;',
     replace: '',
     model: readDuring('evict', 'streamed'),
     caught: /missing/,
