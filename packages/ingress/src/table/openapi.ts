@@ -69,7 +69,7 @@ function operation(row: Route): Operation {
     ...(parameters.length === 0 ? {} : { parameters }),
     ...(body === undefined ? {} : { requestBody: { required: true, content: jsonContent(body) } }),
     ...(row.scope === null ? {} : { security: [{ capability: [row.scope] }] }),
-    responses: responses(response),
+    responses: responses(response, row.statuses),
   };
 }
 
@@ -96,8 +96,12 @@ function pathParameters(path: string, schema: JsonSchema | undefined): Parameter
   return names.map((name) => declared.get(name) ?? { in: 'path', name, required: true, schema: { type: 'string' } });
 }
 
-function responses(response: Readonly<Record<number, JsonSchema>> | undefined): Operation['responses'] {
-  if (response === undefined) return { 200: { description: 'OK' } };
+function responses(
+  response: Readonly<Record<number, JsonSchema>> | undefined,
+  statuses: readonly number[] = [200],
+): Operation['responses'] {
+  if (response === undefined)
+    return Object.fromEntries(statuses.map((status) => [status, { description: STATUS_CODES[status] ?? 'Answer' }]));
   const entries = Object.entries(response).map(([status, schema]) => [
     status,
     { description: STATUS_CODES[status] ?? 'Answer', content: jsonContent(schema) },

@@ -164,6 +164,8 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly access?: 'work' | 'health';
   /** Whether pages of other origins may read the answers, if the listener lists them; see cors.ts. Default false. */
   readonly cors?: boolean;
+  /** Statuses of answers without a schema, for the OpenAPI document. Default: 200. */
+  readonly statuses?: readonly number[];
   readonly tags?: readonly string[];
   /** Sent with every refusal of this route, for protocols that require it. Other answers set their own. */
   readonly refusal_headers?: AnswerHeaders;

@@ -49,6 +49,7 @@ export function assetRoute(init: AssetRouteInit): Route {
     lane: 'inline',
     body: 'none',
     cors: true,
+    statuses: [200, 204, 206, 304, 400, 403, 404, 412, 413, 416, 429, 502, 503, 504],
     schema: { params: Type.Object({ '*': Type.String() }) },
     facts: ({ params }) => factsOf(params['*']!),
     handler: (context) => {
