@@ -3,11 +3,11 @@
  *
  * Contract: every call ends within its deadline. A thread whose call is late is terminated and replaced; SQLite cannot be
  * interrupted, so it counts until its call returns, and the other thread serves meanwhile. A caller that leaves does not end
- * a thread: its call goes on, and the result is dropped.
+ * a thread: its call goes on, and the result is dropped. A call whose thread died is repeated once.
  * Bound: `THREADS` threads, `CALLS_MAX` calls that wait for each. Overflow: `busy`.
  * Cancellation: the signal of the caller ends its wait, the deadline ends the call.
  */
-import { BlockingPool, orAborted, RonError, type Deadline } from '@ron/kernel';
+import { BlockingPool, isRonError, orAborted, type Deadline } from '@ron/kernel';
 import type { DatabaseFile, TileResult } from './thread/calls.ts';
 
 const THREADS = 2;
@@ -73,7 +73,9 @@ export class ReadThreads implements AsyncDisposable {
     try {
       return await thread.pool.run<T>(fn, args, due.signal);
     } catch (error) {
-      throw error instanceof RonError ? error : new RonError('not_ready', 'a pack cannot be read', { cause: error });
+      if (!isRonError(error, 'internal')) throw error;
+      // Its thread died. Reads have no effect, so the next thread repeats it.
+      return await thread.pool.run<T>(fn, args, due.signal);
     } finally {
       thread.calls -= 1;
     }
