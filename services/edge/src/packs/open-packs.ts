@@ -1,6 +1,9 @@
 /** Opens the registry of packs of a configuration. The task `pack_verifier` mounts the files. */
 import { join } from 'node:path';
+import { isRonError } from '@ron/kernel';
 import { makeDirectory, rethrowDisk } from '@ron/log';
+import type { Address } from '@ron/proto';
+import { storageError } from '../fill/objects/storage-objects.ts';
 import type { EdgeMeters } from '../metrics.ts';
 import type { EdgeContext } from '../service.ts';
 import type { OpenStorage } from '../storage.ts';
@@ -43,12 +46,17 @@ export async function openPacks(context: EdgeContext, init: OpenPacksInit): Prom
     verifier,
     bytes_max: config.packs.bytes_max,
     deadline: (signal) => runtime.deadline('pack', signal && { signal }),
-    fetch:
-      storage &&
-      async function* (address, signal) {
-        yield* (await storage()).get(address, { signal, transient: true });
-      },
+    fetch: storage && ((address, signal) => objectOf(storage, address, signal)),
   });
+}
+
+/** The bytes of an object, verified. */
+async function* objectOf(storage: OpenStorage, address: Address, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  try {
+    yield* (await storage()).get(address, { signal, transient: true });
+  } catch (error) {
+    throw isRonError(error, 'not_found') ? error : storageError(error);
+  }
 }
 
 /** Creates the default directory. In amnesia only a configured one is read. */

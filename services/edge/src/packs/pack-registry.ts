@@ -51,6 +51,7 @@ export class PackRegistry implements Packs, AsyncDisposable {
     const { plan, isStarted } = this.#verifier;
     const bad = plan.bad.get(name);
     if (bad !== undefined) return notReady(`pack ${name} is refused: ${bad.reason}`);
+    if (plan.problem !== undefined) return notReady(plan.problem);
     if (!isStarted || plan.isPending(name)) return notReady(`pack ${name} is being verified`);
     return new RonError('not_found', `there is no pack ${name.slice(0, 64)}`);
   }

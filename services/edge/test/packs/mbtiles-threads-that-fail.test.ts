@@ -9,7 +9,7 @@ import { openTestPacks } from './mbtiles-support.ts';
 const module = new URL('./faulty-mbtiles-thread.ts', import.meta.url);
 
 test('a read that hangs ends at its deadline, and both threads are replaced', async () => {
-  await using packs = await openTestPacks({ module, read_ms: 300 });
+  await using packs = await openTestPacks({ module, read_ms: 2000 });
   makeMbtiles({ path: packs.path('a.mbtiles'), tiles: pngTiles(2) });
   await using pack = await packs.open('a.mbtiles');
   const hanging = [pack.tile(1, 0, 0, NEVER), pack.tile(1, 0, 1, NEVER)];

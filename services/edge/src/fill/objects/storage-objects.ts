@@ -62,7 +62,8 @@ export class StorageObjects {
 
 const KEPT = new Set(['timeout', 'payload_too_large', 'busy', 'canceled', 'draining']);
 
-function storageError(error: unknown): unknown {
+/** The error of storage, as the clients of edge get it. */
+export function storageError(error: unknown): unknown {
   if (!isRonError(error) || KEPT.has(error.code)) return error;
   const code = error.code === 'unreachable' || error.code === 'not_ready' ? 'not_ready' : 'bad_gateway';
   return new RonError(code, `storage failed: ${error.message}`, { op: 'fill_answer', cause: error });

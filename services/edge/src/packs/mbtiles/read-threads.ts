@@ -40,7 +40,8 @@ export class ReadThreads implements AsyncDisposable {
 
   /** Opens a database in every thread, because its file may have another path later. */
   async open(file: DatabaseFile, signal: AbortSignal): Promise<void> {
-    await Promise.all(this.#threads.map((thread) => this.#run(thread, 'open', [file], signal)));
+    // Not within the deadline of a read: a thread takes long to start on a busy machine.
+    await Promise.all(this.#threads.map(({ pool }) => pool.run('open', [file], signal)));
   }
 
   tile(file: DatabaseFile, zoom: number, column: number, row: number, signal: AbortSignal): Promise<TileResult> {
