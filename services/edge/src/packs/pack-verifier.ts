@@ -4,6 +4,8 @@
  * Contract: every file is verified before it is mounted, at the start too; a bad one is listed in the plan with its reason. A
  * changed file is verified again, and if it is bad, the mounted version stays. Packs of deleted files are retired. Uploads and
  * removals go before files of a scan.
+ * The file of a mounted PMTiles pack never changes: if it was written to, its new content is damage until an operator requests
+ * a reload. So a flipped byte is not served under a new address.
  * Bound: the channel `verify`; `VERIFIED_AT_A_TIME` files of a scan at a time; `packs.open_max` open packs.
  * Cancellation: `stopping` ends the task; jobs that wait then are refused with `draining`.
  */
@@ -13,12 +15,14 @@ import type { Address } from '@ron/proto';
 import { watchDirectory } from './directory-watch.ts';
 import { MountedPack } from './mounted-pack.ts';
 import type { MountTable } from './mount-table.ts';
-import type { OpenPack, PackFormat, PackInfo, PackOpener } from './pack.ts';
+import type { OpenPack, OpenPackInit, PackFormat, PackInfo, PackOpener } from './pack.ts';
 import type { PackDirectory, PackFile } from './pack-directory.ts';
 import type { InstallJob, JobEnd, PackJob } from './pack-jobs.ts';
 import { ScanPlan } from './scan-plan.ts';
 
 const VERIFIED_AT_A_TIME = 4;
+const IN_PLACE =
+  'the file was changed in place: restore it, replace it by rename, or reload edge (SIGHUP) to accept its new content';
 /** Changes that the system does not report are found after this time. */
 const POLL_MS = 10_000;
 /** A file without a sidecar is read in full: the time that a slow disk needs is added to the budget. */
@@ -145,40 +149,49 @@ export class PackVerifier implements AsyncDisposable {
 
   async #verify(file: PackFile, stopping: AbortSignal): Promise<void> {
     const { directory, isReadOnly, budget_ms, onRefused } = this.#init;
+    const expect = this.plan.isUrgent ? undefined : this.#addressInPlace(file);
     using due = Deadline.after('pack', budget_ms + file.size / SLOW_BYTES_PER_MS, { signal: stopping });
     try {
       const path = directory!.pathOf(file.file);
-      const pack = await this.#open(file, path, isReadOnly ? undefined : directory!.sidecarOf(file.file), due.signal);
+      const sidecar = isReadOnly ? undefined : directory!.sidecarOf(file.file);
+      const pack = await this.#open(file, { path, sidecar, expect, signal: due.signal });
       this.#mount(file.name, pack, file.identity);
     } catch (error) {
       stopping.throwIfAborted();
-      const reason = reasonOf(error);
-      this.plan.refuse(file, reason);
+      const isInPlace = expect !== undefined && isRonError(error, 'address_mismatch');
+      const reason = isInPlace ? IN_PLACE : reasonOf(error);
+      this.plan.refuse(file, reason, isInPlace);
       onRefused(file.name, `${file.file}: ${reason}`);
     }
   }
 
   async #open(
     { name, format }: Pick<PackFile, 'name' | 'format'>,
-    path: string,
-    sidecar: string | undefined,
-    signal: AbortSignal,
+    init: Omit<OpenPackInit, 'onDamage'>,
   ): Promise<OpenPack> {
     this.table.requireRoom(this.#opening);
     const onDamage = (problem: string): void => this.#init.onDamaged(name, problem);
     this.#opening += 1;
     try {
-      return await this.#init.openers[format].open({ path, sidecar, expect: undefined, onDamage, signal });
+      return await this.#init.openers[format].open({ ...init, onDamage });
     } finally {
       this.#opening -= 1;
     }
+  }
+
+  /** The address that a file must have because the mounted pack is the same file. */
+  #addressInPlace({ name, format, identity }: PackFile): Address | undefined {
+    const mount = this.table.get(name);
+    const isSame = format === 'pmtiles' && mount !== undefined && inodeOf(mount.identity) === inodeOf(identity);
+    return isSame ? mount.pack.info.address : undefined;
   }
 
   async #install(job: InstallJob): Promise<PackInfo> {
     const { name, format, upload, expect, ends } = job;
     const directory = this.#init.directory!;
     await requireOneFormat(directory, name, format);
-    const pack = await this.#open(job, upload.path, upload.sidecar, ends.signal);
+    const { path, sidecar } = upload;
+    const pack = await this.#open(job, { path, sidecar, expect: undefined, signal: ends.signal });
     try {
       requireExpected(pack.info.address, expect);
       ends.commit();
@@ -219,6 +232,9 @@ export class PackVerifier implements AsyncDisposable {
     return isUnmounted;
   }
 }
+
+/** Device and inode. */
+const inodeOf = (identity: string): string => identity.split(' ', 2).join(' ');
 
 const reasonOf = (error: unknown): string => (isRonError(error) ? error : diskError(error)).message;
 

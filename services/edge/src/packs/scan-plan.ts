@@ -20,6 +20,8 @@ export interface RefusedFile {
 
 interface KnownRefusal extends RefusedFile {
   readonly identity: string;
+  /** Refused because the file of a mounted pack was written to: an urgent scan accepts it. */
+  readonly isInPlace: boolean;
 }
 
 export interface ScanInit {
@@ -35,6 +37,7 @@ export class ScanPlan {
   readonly #refused = new Map<string, KnownRefusal>();
   #problem: string | undefined;
   #settles_ms: number | undefined;
+  #isUrgent = false;
 
   /** Refused files by their stem. */
   get bad(): ReadonlyMap<string, RefusedFile> {
@@ -56,6 +59,11 @@ export class ScanPlan {
     return this.#settles_ms;
   }
 
+  /** Whether the last scan was requested: by an operator, or by the start. */
+  get isUrgent(): boolean {
+    return this.#isUrgent;
+  }
+
   isPending(name: string): boolean {
     return this.#verifying.has(name) || this.#planned.some((file) => file.name === name);
   }
@@ -64,6 +72,7 @@ export class ScanPlan {
   update({ files, identityOf, isUrgent }: ScanInit): { names: ReadonlySet<string>; refused: RefusedFile[] } {
     this.#problem = undefined;
     this.#settles_ms = undefined;
+    this.#isUrgent = isUrgent;
     this.#verifying.clear();
     const byName = Map.groupBy(files, ({ name }) => name);
     for (const name of this.#refused.keys()) if (!byName.has(name)) this.#refused.delete(name);
@@ -72,10 +81,11 @@ export class ScanPlan {
     for (const [name, [file, other]] of byName) {
       const identity = [file!.identity, other?.identity].join();
       const reason = refusalOf(file!, other);
-      if (this.#refused.get(name)?.identity === identity) continue;
+      const known = this.#refused.get(name);
+      if (known?.identity === identity && !(isUrgent && known.isInPlace)) continue;
       this.#refused.delete(name);
       if (reason !== undefined) {
-        this.#refused.set(name, { name, file: file!.file, reason, identity });
+        this.#refused.set(name, { name, file: file!.file, reason, identity, isInPlace: false });
         refused.push({ name, file: file!.file, reason });
       } else if (identityOf(name) !== file!.identity) {
         if (isUrgent || this.#isSettled(file!)) planned.push(file!);
@@ -97,9 +107,10 @@ export class ScanPlan {
     return files;
   }
 
-  refuse({ name, file, identity }: PackFile, reason: string): void {
+  /** `isInPlace`: because the file of a mounted pack was written to. */
+  refuse({ name, file, identity }: PackFile, reason: string, isInPlace = false): void {
     this.#verifying.delete(name);
-    this.#refused.set(name, { name, file, reason, identity: [identity, undefined].join() });
+    this.#refused.set(name, { name, file, reason, identity: [identity, undefined].join(), isInPlace });
   }
 
   /** The pack was mounted or removed by another way. */
