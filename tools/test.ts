@@ -33,6 +33,7 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
   ['packages/ingress/test/attacks/slow-readers-are-cut.test.ts', 'readers are cut at the limit, those with a pace not'],
   ['packages/ingress/test/drain-finishes-inflight.test.ts', 'a drain ends within its deadline and a little'],
   ['packages/ingress/test/signals-and-supervision.test.ts', 'a process ends within its drain deadline and a little'],
+  ['services/edge/test/cache/hits-are-not-delayed-by-eviction.test.ts', 'p99 of hits stays within a bound'],
   [
     'services/edge/test/fill/fills-keep-their-deadlines.test.ts',
     'fills end at 5 s, and pauses between tries are measured',

@@ -294,3 +294,22 @@ test('offers of a hook do not take the cache above its bytes either', () => {
   for (let index = 0; cache.evictions_total < 10; index++) cache.set(`key ${index}`, 'value', 0);
   assert.ok(offered >= 10_000);
 });
+
+test('entries whose keys match are deleted in one step, in any state, and give their bytes back', () => {
+  const cache = new Cache<string>({ bytes_max: 100_000 });
+  const empty_bytes = cache.bytes;
+  for (const key of ['a/1', 'a/2', 'b/1']) cache.set(key, key, 100);
+  cache.setNegative('a/absent', { ttl_ms: 1000 });
+  const before_bytes = cache.bytes;
+  const values: (string | undefined)[] = [];
+  const deleted = cache.deleteWhere((key, value) => {
+    values.push(value);
+    return key.startsWith('a/');
+  });
+  assert.equal(deleted, 3);
+  assert.deepEqual(values, ['a/1', 'a/2', 'b/1', undefined]);
+  assert.deepEqual([cache.get('a/1'), cache.find('a/absent'), cache.get('b/1')], [undefined, undefined, 'b/1']);
+  assert.ok(cache.bytes < before_bytes - 300);
+  cache.delete('b/1');
+  assert.equal(cache.bytes, empty_bytes);
+});

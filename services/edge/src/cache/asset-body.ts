@@ -19,6 +19,7 @@ import type { BodyBudget, BodyClaim } from './body-budget.ts';
 /** Larger bodies go to disk while they arrive. */
 export const SMALL_BYTES_MAX = 64 * 1024;
 const FIRST_BYTES = 16 * 1024;
+const GROWTH = 1.5;
 
 export interface AssetBodyInit {
   readonly bytes_max: number;
@@ -65,6 +66,7 @@ export class AssetBody implements BodyWriter {
     const address = formatAddress(this.#hasher?.digest() ?? blake3(bytes));
     const about = { address, size: this.#size, media_type };
     const claim = this.#claim;
+    claim?.resize(this.#size);
     claim?.finished();
     const discard = (): void => claim?.release();
     return { address, size: about.size, source: ramSource(about, bytes), isOnDisk: false, discard };
@@ -94,8 +96,8 @@ export class AssetBody implements BodyWriter {
 
   #append(chunk: Uint8Array, size: number): void {
     if (size > this.#buffer.length) {
-      const bytes = Math.min(this.#init.bytes_max, Math.max(size, this.#buffer.length * 2));
-      this.#claim?.growTo(bytes);
+      const bytes = Math.min(this.#init.bytes_max, Math.max(size, Math.ceil(this.#buffer.length * GROWTH)));
+      this.#claim?.resize(bytes);
       const larger = Buffer.allocUnsafeSlow(bytes);
       larger.set(this.#buffer.subarray(0, size - chunk.length));
       this.#buffer = larger;

@@ -11,8 +11,8 @@ const HELD_MS = 10_000;
 
 /** The memory of one body. */
 export interface BodyClaim {
-  /** Claims more, until the total is `bytes`. Throws `busy`. */
-  growTo(bytes: number): void;
+  /** Sets the claim to `bytes`. Throws `busy` if they are too many. */
+  resize(bytes: number): void;
   /** The body is complete: the claim ends by itself from now on. */
   finished(): void;
   /** Idempotent. */
@@ -41,13 +41,13 @@ export class BodyBudget {
     const claim = { bytes: 0, until_ms: Infinity };
     this.#claims.add(claim);
     return {
-      growTo: (bytes) => this.#grow(claim, bytes),
+      resize: (bytes) => this.#resize(claim, bytes),
       finished: () => (claim.until_ms = sched.now_ms() + HELD_MS),
       release: () => this.#release(claim),
     };
   }
 
-  #grow(claim: Claim, bytes: number): void {
+  #resize(claim: Claim, bytes: number): void {
     const more_bytes = bytes - claim.bytes;
     if (this.#bytes + more_bytes > this.#bytes_max) this.#releaseOld();
     // [edge I-9] Refused instead of held.
