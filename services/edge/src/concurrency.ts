@@ -62,7 +62,7 @@ export const concurrency = declareConcurrency({
       from: 'listener',
       to: 'pack_verifier',
     },
-    events: eventChannel('worker, pack_verifier, evictor, fill_log'),
+    events: eventChannel('worker, pack_verifier, evictor, fill_log, config_watch'),
     config: configChannel('listener, worker, pack_verifier, key_refresh'),
     shutdown: shutdownChannel('worker, pack_verifier, evictor, fill_log, config_watch'),
   },
@@ -95,9 +95,9 @@ export const concurrency = declareConcurrency({
     key_refresh: SHELL_TASKS.key_refresh,
   },
   locks: {
-    state_meta: { rank: 1, guards: 'mode and gates' },
+    state_meta: { rank: 1, guards: 'mode in force' },
     routing_table: { rank: 2, guards: 'mounted packs' },
-    counters: { rank: 3, guards: 'totals until a scrape reads them' },
+    counters: { rank: 3, guards: 'hits by tier until a scrape reads them' },
   },
   deadlines: {
     fill: { ms: 5000, covers: 'a fill with all its tries, from the first connection to the last byte' },

@@ -7,9 +7,10 @@ export type EdgeEvent =
   | { readonly kind: 'pack refused'; readonly pack: string; readonly problem: string }
   | { readonly kind: 'pack damaged'; readonly pack: string; readonly problem: string }
   | { readonly kind: 'fill failed'; readonly origin: string; readonly problem: string }
-  | { readonly kind: 'cache disk failed'; readonly problem: string };
+  | { readonly kind: 'cache disk failed'; readonly problem: string }
+  | { readonly kind: 'mode changed'; readonly mode: 'offline' | 'live' };
 
 export function eventLevel({ kind }: EdgeEvent): EventLevel {
-  if (kind === 'pack mounted' || kind === 'pack removed') return 'info';
+  if (kind === 'pack mounted' || kind === 'pack removed' || kind === 'mode changed') return 'info';
   return kind === 'pack damaged' ? 'error' : 'warn';
 }

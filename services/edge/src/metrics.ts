@@ -3,7 +3,6 @@ import type { Counter, Metrics } from '@ron/telemetry';
 
 /** Counters that the parts update. */
 export interface EdgeMeters {
-  readonly hits: Counter<'tier'>;
   readonly fills: Counter<'result'>;
   readonly integrity: Counter<'reason'>;
   readonly kept: Counter<'result'>;
@@ -11,9 +10,6 @@ export interface EdgeMeters {
 
 export function edgeMeters(metrics: Metrics): EdgeMeters {
   return {
-    hits: metrics.counter('edge_hits_total', 'Assets that were answered without a fill, by tier.', {
-      tier: ['pack', 'ram', 'cas'],
-    }),
     integrity: metrics.counter('integrity_fail_total', 'Packs whose bytes are not the verified ones.', {
       reason: ['pack'],
     }),
@@ -27,16 +23,20 @@ export function edgeMeters(metrics: Metrics): EdgeMeters {
 }
 
 export interface MeasuredParts {
-  readonly isLive: () => boolean;
+  readonly mode: { readonly isLive: boolean };
+  readonly hits: { totals(): Readonly<Record<string, number>> };
   readonly cache: { readonly disk_bytes: number; readonly ram: { readonly bytes: number } };
   readonly fillLog: { readonly size: number; readonly bytes: number; readonly unsigned: number };
 }
 
 /** Values that are read from their owner at a scrape. */
-export function measureParts(metrics: Metrics, { cache, fillLog, isLive }: MeasuredParts): void {
+export function measureParts(metrics: Metrics, { cache, fillLog, mode, hits }: MeasuredParts): void {
   metrics.gaugeFrom('edge_live', '1 if assets may be fetched from origins (edge.mode), 0 if not.', [], () => [
-    { labels: {}, value: isLive() ? 1 : 0 },
+    { labels: {}, value: mode.isLive ? 1 : 0 },
   ]);
+  metrics.counterFrom('edge_hits_total', 'Assets that were answered without a fill, by tier.', ['tier'], () =>
+    Object.entries(hits.totals()).map(([tier, value]) => ({ labels: { tier }, value })),
+  );
   metrics.gaugeFrom('edge_cache_bytes', 'Bytes of cached assets, by tier.', ['tier'], () => [
     { labels: { tier: 'ram' }, value: cache.ram.bytes },
     { labels: { tier: 'cas' }, value: cache.disk_bytes },

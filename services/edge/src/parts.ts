@@ -6,9 +6,11 @@ import { PageFiles } from '@ron/pages';
 import { DiskReads } from './assets/disk-reads.ts';
 import { prepareAsset } from './assets/fetched-answer.ts';
 import { FetchedAssets } from './assets/fetched-assets.ts';
+import { HitTotals, newHitCounts } from './assets/hit-totals.ts';
 import { PackTiles } from './assets/pack-tiles.ts';
 import { MAP_FILES } from './map/map-page.ts';
 import { edgeMeters, measureParts } from './metrics.ts';
+import { ModeState } from './mode-state.ts';
 import { openCache } from './cache/open-cache.ts';
 import { openFills } from './fill/open-fills.ts';
 import { FillKeeper } from './fills/fill-keeper.ts';
@@ -20,7 +22,7 @@ import type { EdgeContext } from './service.ts';
 import { storageOf } from './storage.ts';
 
 export async function openParts(context: EdgeContext) {
-  const { config, current, runtime, metrics, resources, openAuth } = context;
+  const { config, current, events, runtime, metrics, resources, openAuth } = context;
   const dir = config.amnesia.enabled ? undefined : config.data_dir!;
   await openAuth({ dir });
   const meters = edgeMeters(metrics);
@@ -42,10 +44,14 @@ export async function openParts(context: EdgeContext) {
   const fills = resources.use(await openFills(context, { work, fills: filled, cache, fillLog, storage, meters }));
   const reads = runtime.own('reads', (capacity) => new DiskReads(capacity));
   const tiles = new PackTiles(packs, cache.ram, reads);
-  const fetched = new FetchedAssets({ cache, fills, reads, current, hits: meters.hits });
+  const hits = new HitTotals(runtime.cell('counters', newHitCounts()));
+  const fetched = new FetchedAssets({ cache, fills, reads, current, hits });
+  const mode = new ModeState(runtime.cell('state_meta', { mode: config.edge.mode }), (next) =>
+    events.publish({ kind: 'mode changed', mode: next }),
+  );
   const mapFiles = resources.use(new PageFiles(MAP_FILES));
-  measureParts(metrics, { cache, fillLog, isLive: () => current.value.edge.mode === 'live' });
-  return { dir, meters, work, packs, cache, fillLog, keeper, fills, reads, tiles, fetched, mapFiles };
+  measureParts(metrics, { cache, fillLog, mode, hits });
+  return { dir, meters, work, packs, cache, fillLog, keeper, fills, reads, tiles, fetched, hits, mode, mapFiles };
 }
 
 async function openAssetCache({ config, current, events, fs, signal }: EdgeContext, dir: string | undefined) {

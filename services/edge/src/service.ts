@@ -37,10 +37,10 @@ export const edge = defineService({
   async open(context: EdgeContext) {
     const { config, current, runtime, overrides } = context;
     const parts = await openParts(context);
-    const { packs, cache, fills, fillLog, keeper, work, tiles, meters } = parts;
+    const { packs, cache, fills, fillLog, keeper, work, tiles, hits, mode } = parts;
     return {
-      routes: routes({ ...parts, current, guardReads: config.auth.reads, hits: meters.hits }),
-      ...(config.edge.fast_path && { fast: fastAssets(tiles, meters.hits) }),
+      routes: routes({ ...parts, current, guardReads: config.auth.reads }),
+      ...(config.edge.fast_path && { fast: fastAssets(tiles, hits) }),
       cors: () => current.value.cors.origins,
       reasons: REASONS,
       gates: gatesOf({ packs, cache, fills, fillLog, work, supervisor: runtime.supervisor }),
@@ -51,7 +51,8 @@ export const edge = defineService({
         fill_log: ({ stopping }) => keeper.run(stopping),
       },
       // Files of packs may have changed although the configuration did not.
-      applyConfig: (_next, signal) => {
+      applyConfig: (next, signal) => {
+        mode.follow(next.edge.mode);
         fills.applyConfig();
         return packs.reload(signal);
       },

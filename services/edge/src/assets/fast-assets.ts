@@ -4,15 +4,15 @@
  * Contract: the same answers as the route gives. Keys have one spelling; other spellings go to the route.
  */
 import type { FastEntry, FastSource } from '@ron/ingress';
-import type { EdgeMeters } from '../metrics.ts';
 import { AssetEntry } from './asset-entry.ts';
 import { tileIn } from './asset-target.ts';
+import type { HitTotals } from './hit-totals.ts';
 import type { PackTiles } from './pack-tiles.ts';
 
 export const ASSET_PREFIX = '/edge/assets/';
 export const ASSET_PATH = `${ASSET_PREFIX}*`;
 
-export function fastAssets(tiles: PackTiles, hits: EdgeMeters['hits']): FastSource {
+export function fastAssets(tiles: PackTiles, hits: HitTotals): FastSource {
   const keyIn = (target: string): string | undefined =>
     target.startsWith(ASSET_PREFIX) ? target.slice(ASSET_PREFIX.length) : undefined;
   return {
@@ -26,7 +26,7 @@ export function fastAssets(tiles: PackTiles, hits: EdgeMeters['hits']): FastSour
       return tile && tiles.now(tile);
     },
     served: (entry: FastEntry) => {
-      if (entry instanceof AssetEntry) hits.at(entry.tier).inc();
+      if (entry instanceof AssetEntry) hits.count(entry.tier);
     },
   };
 }

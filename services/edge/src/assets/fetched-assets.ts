@@ -13,9 +13,9 @@ import type { CachedAsset } from '../cache/cached-asset.ts';
 import type { EdgeConfig } from '../config.ts';
 import type { FillResult, Fills, Missing } from '../fill/fills.ts';
 import { freshnessOf, type Freshness } from '../fill/freshness/freshness.ts';
-import type { EdgeMeters } from '../metrics.ts';
 import { fillStatus, hitStatus, type HitTier } from './cache-status.ts';
 import type { DiskReads } from './disk-reads.ts';
+import type { HitTotals } from './hit-totals.ts';
 import { expiresOf, fetchedSource } from './fetched-answer.ts';
 
 export interface FetchedAssetsInit {
@@ -23,7 +23,7 @@ export interface FetchedAssetsInit {
   readonly fills: Fills;
   readonly reads: DiskReads;
   readonly current: { readonly value: Pick<EdgeConfig, 'edge' | 'fill'> };
-  readonly hits: EdgeMeters['hits'];
+  readonly hits: HitTotals;
 }
 
 type Request = Pick<RouteContext, 'headers' | 'deadline' | 'ip' | 'park'>;
@@ -86,7 +86,7 @@ export class FetchedAssets {
   #hit({ meta, source, tier }: CachedAsset, freshness: Freshness): ByteSource {
     const { hits, reads } = this.#init;
     const found: HitTier = tier === 'ram' ? 'ram' : 'cas';
-    hits.at(found).inc();
+    hits.count(found);
     const answer = fetchedSource(meta, source, hitStatus(found, expiresOf(freshness)), freshness.age_s);
     if (source.ram !== undefined) return answer;
     return { ...answer, read: (start, end, signal) => reads.batches(signal, () => source.read(start, end, signal)) };

@@ -16,6 +16,7 @@ import { hitStatus } from '../assets/cache-status.ts';
 import type { DiskReads } from '../assets/disk-reads.ts';
 import { ASSET_PATH } from '../assets/fast-assets.ts';
 import type { FetchedAssets } from '../assets/fetched-assets.ts';
+import type { HitTotals } from '../assets/hit-totals.ts';
 import { notPmtiles, packFile } from '../assets/pack-file.ts';
 import type { PackTiles, TileTarget } from '../assets/pack-tiles.ts';
 import { decodedTile, TILE_HEADERS, type DecodeLimits } from '../assets/tile-answer.ts';
@@ -23,7 +24,6 @@ import { tileJson } from '../assets/tilejson.ts';
 import type { EdgeConfig } from '../config.ts';
 import type { Missing } from '../fill/fills.ts';
 import { parseLive } from '../fill/live-path.ts';
-import type { EdgeMeters } from '../metrics.ts';
 import type { Mount, Packs } from '../packs/packs.ts';
 
 type Request = Pick<RouteContext, 'headers' | 'host' | 'deadline' | 'ip' | 'park'>;
@@ -35,7 +35,7 @@ export interface AssetRouteInit {
   readonly tiles: PackTiles;
   readonly fetched: FetchedAssets;
   readonly reads: DiskReads;
-  readonly hits: EdgeMeters['hits'];
+  readonly hits: HitTotals;
 }
 
 export function assetRoute(init: AssetRouteInit): Route {
@@ -76,7 +76,7 @@ async function answerOf(init: AssetRouteInit, target: AssetTarget, context: Requ
 function packFileAnswer(init: AssetRouteInit, name: string, proof: ProofRange | undefined): RouteAnswer {
   const mount = mountOf(init, name);
   if (mount.pack.read === undefined) throw notPmtiles();
-  init.hits.at('pack').inc();
+  init.hits.count('pack');
   return bytes(packFile(mount, init.reads, proof));
 }
 
@@ -84,7 +84,7 @@ async function tileAnswer(init: AssetRouteInit, target: TileTarget, context: Req
   const { tiles, hits, current } = init;
   const { headers, deadline } = context;
   const entry = await tiles.read(target, deadline.signal);
-  hits.at(entry?.tier ?? 'pack').inc();
+  hits.count(entry?.tier ?? 'pack');
   if (entry === undefined) return empty(204, { ...TILE_HEADERS, 'Cache-Status': hitStatus('pack').text });
   const decoded = await decodedTile(entry, headers['accept-encoding'], limitsOf(current.value), deadline.signal);
   return bytes(decoded ?? entry.source);
