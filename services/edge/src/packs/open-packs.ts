@@ -1,7 +1,7 @@
 /** Opens the registry of packs of a configuration. The task `pack_verifier` mounts the files. */
 import { join } from 'node:path';
 import { isRonError } from '@ron/kernel';
-import { makeDirectory, rethrowDisk } from '@ron/log';
+import { DiskGate, makeDirectory, rethrowDisk } from '@ron/log';
 import type { Address } from '@ron/proto';
 import { storageError } from '../fill/objects/storage-objects.ts';
 import type { EdgeMeters } from '../metrics.ts';
@@ -15,6 +15,9 @@ import type { PackJob } from './pack-jobs.ts';
 import { PackRegistry } from './pack-registry.ts';
 import { PackVerifier } from './pack-verifier.ts';
 import { PmtilesOpener } from './pmtiles/pmtiles-opener.ts';
+
+/** Of the four threads of Node's pool, so that a disk that hangs leaves some for other files. */
+const DISK_CALLS_MAX = 2;
 
 export interface OpenPacksInit {
   /** The data directory; undefined in amnesia. */
@@ -60,11 +63,15 @@ async function* objectOf(storage: OpenStorage, address: Address, signal: AbortSi
 }
 
 /** Creates the default directory. In amnesia only a configured one is read. */
-async function openDirectory({ config, fs }: EdgeContext, dir: string | undefined): Promise<PackDirectory | undefined> {
+async function openDirectory(
+  { config, fs, runtime }: EdgeContext,
+  dir: string | undefined,
+): Promise<PackDirectory | undefined> {
   const path = config.packs.dir ?? (dir && join(dir, 'packs'));
   if (path === undefined) return undefined;
   if (config.packs.dir === undefined) await makeDirectory(path).catch(rethrowDisk);
-  return new PackDirectory(path, fs);
+  const late_ms = runtime.declaration.deadlines.pack.ms;
+  return new PackDirectory(path, fs, new DiskGate({ calls_max: DISK_CALLS_MAX, late_ms }));
 }
 
 function reports({ events }: EdgeContext, { meters }: OpenPacksInit) {

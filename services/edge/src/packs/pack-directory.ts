@@ -6,12 +6,12 @@
  *
  * Contract: a file gets the name of a pack only after it is complete, verified and synced, and the name is durable when `install`
  * resolves. Only files with these names are touched.
- * Bound: `ENTRIES_MAX` names are read. Overflow: `not_ready`. Cancellation: callers apply a deadline.
+ * Bound: `ENTRIES_MAX` names are read. Overflow: `not_ready`. Cancellation: by the time limit of the gate.
  */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { RonError, sched } from '@ron/kernel';
-import { isGone, type File, type FileSystem } from '@ron/log';
+import { gatedFileSystem, isGone, type DiskGate, type File, type FileSystem } from '@ron/log';
 import { PACK_NAME_PATTERN } from '@ron/proto';
 import type { PackFormat } from './pack.ts';
 
@@ -45,10 +45,13 @@ export interface UploadFile {
 export class PackDirectory {
   readonly path: string;
   readonly #fs: FileSystem;
+  readonly #gate: DiskGate;
 
-  constructor(path: string, fs: FileSystem) {
+  /** [edge I-4] Each call to the disk ends within the time limit of the gate. */
+  constructor(path: string, fs: FileSystem, gate: DiskGate) {
     this.path = path;
-    this.#fs = fs;
+    this.#fs = gatedFileSystem(fs, gate);
+    this.#gate = gate;
   }
 
   /** The files that have the name of a pack. */
@@ -125,7 +128,7 @@ export class PackDirectory {
   }
 
   async #stat(file: string): Promise<PackFile | undefined> {
-    const found = await stat(this.pathOf(file), { bigint: true }).catch(ignoreGone);
+    const found = await this.#gate.run(() => stat(this.pathOf(file), { bigint: true })).catch(ignoreGone);
     if (found === undefined || found.isDirectory()) return undefined;
     const { name, format } = PACK.exec(file)!.groups as { name: string; format: PackFormat };
     const { dev, ino, size, mtimeNs, mtimeMs } = found;

@@ -7,7 +7,7 @@
  * Cancellation: by the signal; the thread of a verification is terminated then.
  */
 import { stat } from 'node:fs/promises';
-import { BlockingPool, RonError, type Deadline } from '@ron/kernel';
+import { BlockingPool, orAborted, RonError, type Deadline } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import type { OpenPack, OpenPackInit, PackOpener } from '../pack.ts';
 import { MbtilesPack } from './mbtiles-pack.ts';
@@ -47,10 +47,10 @@ export class MbtilesOpener implements PackOpener {
   }
 
   async open({ path, sidecar, onDamage, signal }: OpenPackInit): Promise<OpenPack> {
-    const identity = await identityOf(path);
+    const identity = await orAborted(identityOf(path), signal);
     const description = await this.#verifier.run<Description>('verify', [{ path, identity }], signal);
     const { address } = await this.#hashes.hashesOf({ path, sidecar, signal });
-    await requireUnchanged(path, identity);
+    await orAborted(requireUnchanged(path, identity), signal);
     this.#ids += 1;
     const file = { id: this.#ids, path, identity };
     await this.#threads.open(file, signal);
