@@ -15,8 +15,9 @@ const statusOf = async (edge: Filling, path: string): Promise<string> =>
 
 /** The problem of the gate `fill_log`; undefined while it is open. The service stays ready. */
 async function gateOf(edge: Filling): Promise<string | undefined> {
-  const { status, json } = await edge.send('GET', '/readyz');
-  assert.equal(status, 200);
+  // Packs are scanned after the start.
+  await eventually('ready', async () => (await edge.send('GET', '/readyz')).status === 200);
+  const { json } = await edge.send('GET', '/readyz');
   const { gates, degraded } = json as { gates: { gate: string; reason?: string }[]; degraded: string[] };
   return degraded.includes('fill_log') ? gates.find(({ gate }) => gate === 'fill_log')!.reason : undefined;
 }
