@@ -102,7 +102,7 @@ export class AnswerBody implements AsyncIterable<Uint8Array> {
     using idle = total.child('egress_idle', limits.idle_ms);
     this.#waiting = true;
     try {
-      const next = await idle.run(() => pieces.next());
+      const next = await idle.within(pieces.next());
       this.#waiting = false;
       return next;
     } catch (error) {

@@ -21,6 +21,9 @@ const HOST_CHARS_MAX = 253;
 const LABEL = '[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?';
 /** Compared before the case is changed: the lower case of some characters beyond ASCII is a letter of ASCII. */
 const HOST = new RegExp(`^(?:${LABEL}(?:\\.${LABEL})*|\\[[0-9a-f:.]+\\])$`, 'i');
+const ORIGINS_MAX = 256;
+/** Parsed origins by their text. */
+const origins = new Map<string, string>();
 const PORT = /^[1-9][0-9]{0,4}$/;
 /** Controls, and the backslash, which some servers read as a slash. */
 // oxlint-disable-next-line no-control-regex
@@ -50,6 +53,18 @@ export function parseLive(
 
 /** The origin in its one spelling; undefined for text that is not `https://host[:port]`. The port 443 is left out. */
 export function parseOrigin(text: string): string | undefined {
+  const known = origins.get(text);
+  if (known !== undefined) return known;
+  const origin = checkOrigin(text);
+  // Parsing takes longer than the rest of a path. Only valid hosts are kept, and few of them.
+  if (origin !== undefined && text.length <= HOST_CHARS_MAX) {
+    if (origins.size >= ORIGINS_MAX) origins.clear();
+    origins.set(text, origin);
+  }
+  return origin;
+}
+
+function checkOrigin(text: string): string | undefined {
   const [, host = '', port] = /^https:\/\/(\[[^\]]*\]|[^:]*)(?::(.*))?$/is.exec(text) ?? [];
   if (host.length > HOST_CHARS_MAX || !HOST.test(host)) return undefined;
   if (port !== undefined && !PORT.test(port)) return undefined;

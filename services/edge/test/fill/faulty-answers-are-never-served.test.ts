@@ -197,9 +197,9 @@ test('after repeated failures the breaker answers 503 without a request, and the
   refused(await edge.get('/a.png'), 503, 'breaker_open');
   assert.equal(origin.requests.length, requests);
   assert.ok((await edge.metric('breaker_open_total{target="origins"}')) > 0);
-  const ready = await edge.send('GET', '/readyz');
-  assert.equal(ready.status, 200);
-  assert.match(ready.text, new RegExp(`requests to https://${HOST}:${origin.port} fail`));
+  const problem = `requests to https://${HOST}:${origin.port} fail`;
+  await eventually('the gate', async () => (await edge.send('GET', '/readyz')).text.includes(problem));
+  assert.equal((await edge.send('GET', '/readyz')).status, 200);
 });
 
 test('answers that encode the body are decoded', async () => {

@@ -42,7 +42,7 @@ test('half the workers die under load: /readyz shows shedding, their fills end, 
   const flags = [`--edge.workers=${WORKERS}`];
   await using edge = await startFilling(origin, { flags, serveWork: workers.serve });
   const waiting = Array.from({ length: 12 }, (_, at) => edge.get(`/${at}.png`));
-  await eventually('each worker has a fill', () => origin.requests.length === WORKERS);
+  await eventually('each worker has a fill', () => origin.requests.length >= WORKERS);
   workers.kill(WORKERS / 2);
   await eventually('shedding', async () => /2 of 4 workers run/.test((await edge.send('GET', '/readyz')).text));
   assert.equal((await edge.send('GET', '/readyz')).status, 200);

@@ -146,17 +146,24 @@ export class Origins implements AsyncDisposable {
       return { kind: 'asset', how: 'revalidated', meta, body, isStorable };
     }
     const { media_type } = judged;
-    const body = await writeBody(this.#writer(isStorable), answer.body, media_type, signal);
+    const writer = this.#writer(isStorable, statedSize(answer));
+    const body = await writeBody(writer, answer.body, media_type, signal);
     const provenance = provenanceOf(asset, answer.peer, body, etag, times);
     const { address, size } = body;
     const meta = { key: asset.key, address, size, media_type, etag, freshness, provenance, log_index: undefined };
     return { kind: 'asset', how: 'fetched', meta, body, isStorable };
   }
 
-  #writer(isStorable: boolean): BodyWriter {
+  #writer(isStorable: boolean, stated_bytes: number | undefined): BodyWriter {
     const bytes_max = this.#init.config().fill.object_bytes_max;
-    return isStorable ? this.#init.cache.writer(bytes_max) : unstoredWriter(bytes_max);
+    return isStorable ? this.#init.cache.writer(bytes_max, stated_bytes) : unstoredWriter(bytes_max);
   }
+}
+
+/** Undefined if the origin does not state it, or if the body is encoded. A false one costs a copy. */
+function statedSize({ headers }: Answer): number | undefined {
+  const [length] = headers['content-length'] ?? [];
+  return length === undefined || headers['content-encoding'] !== undefined ? undefined : Number(length);
 }
 
 function validatorsOf(stale: CachedAsset | undefined): Record<string, string> {
@@ -170,19 +177,28 @@ function validatorsOf(stale: CachedAsset | undefined): Record<string, string> {
 
 function provenanceOf(
   { key, origin }: LiveAsset,
-  { address: ip, port, spki_sha256 = '' }: Peer,
+  peer: Peer,
   { size, address }: { readonly size: number; readonly address: Provenance['address'] },
   etag: string | undefined,
   { response_ms }: AnswerTimes,
 ): Provenance {
-  return {
-    key,
-    host: origin.slice('https://'.length),
-    dialled: `${isIPv6(ip) ? `[${ip}]` : ip}:${port}`,
+  const host = origin.slice('https://'.length);
+  return { key, host, ...connectionOf(peer), etag, size, address, time_ms: response_ms };
+}
+
+type Connection = Pick<Provenance, 'dialled' | 'certificate_key'>;
+
+/** By peer: each connection has one, for all its answers. */
+const connections = new WeakMap<Peer, Connection>();
+
+function connectionOf(peer: Peer): Connection {
+  const known = connections.get(peer);
+  if (known !== undefined) return known;
+  const { address, port, spki_sha256 = '' } = peer;
+  const connection = {
+    dialled: `${isIPv6(address) ? `[${address}]` : address}:${port}`,
     certificate_key: Buffer.from(spki_sha256, 'base64').toString('hex'),
-    etag,
-    size,
-    address,
-    time_ms: response_ms,
   };
+  connections.set(peer, connection);
+  return connection;
 }
