@@ -6,6 +6,8 @@ export type EdgeEvent =
   | { readonly kind: 'pack removed'; readonly pack: string }
   | { readonly kind: 'pack refused'; readonly pack: string; readonly problem: string }
   | { readonly kind: 'pack damaged'; readonly pack: string; readonly problem: string }
+  /** The next start reads the pack in full. */
+  | { readonly kind: 'pack hashes not kept'; readonly pack: string; readonly problem: string }
   | { readonly kind: 'fill failed'; readonly origin: string; readonly problem: string }
   | { readonly kind: 'cache disk failed'; readonly problem: string }
   | { readonly kind: 'mode changed'; readonly mode: 'offline' | 'live' };

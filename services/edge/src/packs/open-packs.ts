@@ -1,5 +1,5 @@
 /** Opens the registry of packs of a configuration. The task `pack_verifier` mounts the files. */
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { isRonError } from '@ron/kernel';
 import { DiskGate, makeDirectory, rethrowDisk } from '@ron/log';
 import type { Address } from '@ron/proto';
@@ -7,7 +7,7 @@ import { storageError } from '../fill/objects/storage-objects.ts';
 import type { EdgeMeters } from '../metrics.ts';
 import type { EdgeContext } from '../service.ts';
 import type { OpenStorage } from '../storage.ts';
-import { HashThreads } from './hashes/hash-threads.ts';
+import { HashThreads, type SidecarFailed } from './hashes/hash-threads.ts';
 import { MbtilesOpener } from './mbtiles/mbtiles-opener.ts';
 import { MountTable, newMountTable } from './mount-table.ts';
 import { PackDirectory } from './pack-directory.ts';
@@ -29,9 +29,11 @@ export interface OpenPacksInit {
 export async function openPacks(context: EdgeContext, init: OpenPacksInit): Promise<PackRegistry> {
   const { config, runtime, resources } = context;
   const directory = await openDirectory(context, init.dir);
-  const hashes = resources.use(new HashThreads());
+  const onSidecarFailed: SidecarFailed = (path, problem) =>
+    context.events.publish({ kind: 'pack hashes not kept', pack: basename(path), problem });
+  const hashes = resources.use(new HashThreads(onSidecarFailed));
   const openers = {
-    pmtiles: new PmtilesOpener(),
+    pmtiles: new PmtilesOpener({ onSidecarFailed }),
     mbtiles: new MbtilesOpener({ hashes, readDeadline: () => runtime.deadline('pack_read') }),
   };
   const { storage } = init;

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
-import { access, open, readdir, readFile, rename, utimes, writeFile } from 'node:fs/promises';
+import { open, readdir, readFile, rename, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
 import { assertSameBytes } from '@ron/testkit';
 import { CHECKED, encodeSidecar } from '../../src/packs/hashes/sidecar.ts';
 import { hashFile, openInThread, requireUnchanged } from '../../src/packs/hashes/thread/hash-file.ts';
+import { PmtilesOpener } from '../../src/packs/pmtiles/pmtiles-opener.ts';
 import { makePmtiles } from './make-pmtiles.ts';
 import { someTiles, testPacks, type TestPacks } from './pack-fixtures.ts';
 
@@ -117,23 +118,20 @@ test('a forged sidecar cannot give a file the address of another', async (t) => 
   assert.notDeepEqual(await readFile(`${target}.b3`), sidecar);
 });
 
-test('a pack is used although its sidecar cannot be written; without one nothing is written', async (t) => {
+test('a pack is used although its sidecar cannot be written, which is reported; without one nothing is written', async (t) => {
   const packs = testPacks(t);
   const path = join(packs.dir, 'pack.pmtiles');
   await writeFile(path, FILE);
-  const pack = await packs.openFile(path, join(packs.dir, 'missing', 'pack.b3'));
+  const failures: string[] = [];
+  await using opener = new PmtilesOpener({ onSidecarFailed: (...failure) => failures.push(failure.join(': ')) });
+  const init = { path, expect: undefined, onDamage: assert.fail, signal: packs.signal };
+  await using pack = await opener.open({ ...init, sidecar: join(packs.dir, 'missing', 'pack.b3') });
   assert.equal(pack.info.tiles, 21);
-  const onDamage = (): void => undefined;
-  await using memory = await packs.opener.open({
-    path,
-    sidecar: undefined,
-    expect: undefined,
-    onDamage,
-    signal: packs.signal,
-  });
+  assert.match(failures.join(), /pack.pmtiles: ENOENT/);
+  await using memory = await opener.open({ ...init, sidecar: undefined });
   assert.equal(memory.info.address, pack.info.address);
+  assert.equal(failures.length, 1);
   assert.deepEqual(await readdir(packs.dir), ['pack.pmtiles']);
-  await assert.rejects(access(`${path}.b3`));
 });
 
 test('a file that is written to while it is hashed is refused', async (t) => {

@@ -3,7 +3,7 @@
  *
  * Contract: the address of the file at a path, with the file's identity so that the caller can check that it opened the same
  * one. [edge I-7] The event loop never waits for the disk or the hash.
- * Bound: `threads` threads, `QUEUE_MAX` waiting calls. Overflow: `busy`. Cancellation: by the signal, which ends the thread.
+ * Bound: one thread, `QUEUE_MAX` waiting calls. Overflow: `busy`. Cancellation: by the signal, which ends the thread.
  */
 import { BlockingPool } from '@ron/kernel';
 import type { Address } from '@ron/proto';
@@ -22,21 +22,31 @@ export interface HashesInit {
   readonly signal: AbortSignal;
 }
 
-export interface FileHashes extends Omit<HashedFile, 'tree'> {
+export interface FileHashes extends Omit<HashedFile, 'tree' | 'sidecar_problem'> {
   readonly address: Address;
   readonly groups: GroupTree;
 }
 
+/** Called if a sidecar cannot be written: the pack is usable, but the next start reads it in full. */
+export type SidecarFailed = (path: string, problem: string) => void;
+
 export class HashThreads implements AsyncDisposable {
   readonly #pool: BlockingPool;
+  readonly #onSidecarFailed: SidecarFailed | undefined;
 
-  constructor(threads = 1) {
+  constructor(onSidecarFailed?: SidecarFailed) {
+    this.#onSidecarFailed = onSidecarFailed;
     const module = new URL('./thread/hash-thread.ts', import.meta.url);
-    this.#pool = new BlockingPool('pack.hash', { threads, queue_max: QUEUE_MAX, module });
+    this.#pool = new BlockingPool('pack.hash', { threads: 1, queue_max: QUEUE_MAX, module });
   }
 
   async hashesOf({ path, sidecar, expect, signal }: HashesInit): Promise<FileHashes> {
-    const { tree, ...file } = await this.#pool.run<HashedFile>('hashesOfFile', [path, sidecar], signal);
+    const { tree, sidecar_problem, ...file } = await this.#pool.run<HashedFile>(
+      'hashesOfFile',
+      [path, sidecar],
+      signal,
+    );
+    if (sidecar_problem !== undefined) this.#onSidecarFailed?.(path, sidecar_problem);
     const groups = new GroupTree(tree);
     requireExpected(groups.address, expect);
     return { ...file, address: groups.address, groups };

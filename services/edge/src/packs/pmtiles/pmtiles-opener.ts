@@ -11,6 +11,7 @@ import { BlockingPool, RonError } from '@ron/kernel';
 import { DiskGate, gatedFileSystem, realFileSystem, type File, type FileSystem } from '@ron/log';
 import { concurrency } from '../../concurrency.ts';
 import { GroupTree } from '../hashes/group-tree.ts';
+import type { SidecarFailed } from '../hashes/hash-threads.ts';
 import type { OpenPackInit, PackInfo, PackOpener } from '../pack.ts';
 import { Directories } from './directories.ts';
 import { PartHashes } from './part-hashes.ts';
@@ -25,16 +26,19 @@ const DISK_CALLS_MAX = 2;
 export interface PmtilesOpenerInit {
   /** Default: the disk, with a time limit for each call. */
   readonly fs?: FileSystem;
+  readonly onSidecarFailed?: SidecarFailed;
 }
 
 export class PmtilesOpener implements PackOpener {
   readonly #fs: FileSystem;
   readonly #pool: BlockingPool;
+  readonly #onSidecarFailed: SidecarFailed | undefined;
   readonly #directories = new Directories();
   readonly #hashes = new PartHashes();
   #packs = 0;
 
-  constructor({ fs }: PmtilesOpenerInit = {}) {
+  constructor({ fs, onSidecarFailed }: PmtilesOpenerInit = {}) {
+    this.#onSidecarFailed = onSidecarFailed;
     const late_ms = concurrency.deadlines.pack_read.ms;
     this.#fs = fs ?? gatedFileSystem(realFileSystem, new DiskGate({ calls_max: DISK_CALLS_MAX, late_ms }));
     const module = new URL('./thread/pmtiles-thread.ts', import.meta.url);
@@ -48,6 +52,8 @@ export class PmtilesOpener implements PackOpener {
 
   async open({ path, sidecar, expect, onDamage, signal }: OpenPackInit): Promise<PmtilesPack> {
     const verified = await this.#pool.run<VerifiedPmtiles>('verifyPmtiles', [path, sidecar, expect], signal);
+    const { sidecar_problem } = verified;
+    if (sidecar_problem !== undefined) this.#onSidecarFailed?.(path, sidecar_problem);
     const tree = new GroupTree(verified.tree);
     const file = await this.#openSame(path, verified);
     const number = (this.#packs += 1);
