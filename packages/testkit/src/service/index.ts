@@ -2,6 +2,7 @@ export * from './addresses.ts';
 export * from './capabilities.ts';
 export * from './captured-log.ts';
 export * from './http.ts';
+export * from './in-process.ts';
 export * from './metrics.ts';
 export * from './raw-client.ts';
 export * from './real-services.ts';
