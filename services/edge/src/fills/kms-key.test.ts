@@ -6,9 +6,11 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { createServer, type IncomingMessage, type ServerResponse } from '@ron/kernel/http';
+import { loadConfig } from '@ron/config';
 import { realFileSystem as fs } from '@ron/log';
 import { tempDirFor } from '@ron/testkit';
 import { authorizationFrom } from '@ron/testkit/service';
+import { schema } from '../config.ts';
 import { kmsKey } from './kms-key.ts';
 
 const { signal } = new AbortController();
@@ -89,4 +91,9 @@ test('a signature of another key, a malformed key and a damaged file are refused
 test('a URL at which another user could listen is refused', () => {
   const init = { pin: undefined, capability_file: '/none', fs, dir: '/none' };
   assert.throws(() => kmsKey({ ...init, url: 'http://127.0.0.1:7105' }), { code: 'validation' });
+});
+
+test('the configuration refuses such a URL, too', () => {
+  const flags = ['--data_dir=/none', '--edge.kms_capability_file=/none', '--edge.kms_url=http://127.0.0.1:7105'];
+  assert.throws(() => loadConfig({ schema, flags }), /another user could receive the capability/);
 });
