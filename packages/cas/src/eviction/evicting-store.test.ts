@@ -119,10 +119,17 @@ test('a stream of ten times the bound stays within it on disk, and names that ar
 });
 
 test('the number of names is bounded, and the oldest are evicted first', async (t) => {
-  const { cache } = await open(t, tempDirFor(t), { names_max: 100 });
+  const { cache, volume } = await open(t, tempDirFor(t), { names_max: 100 });
   for (let seed = 0; seed < 120; seed++) await keep(cache, `${seed}`, bodyOf(100, seed));
   await eventually('the evictor has made room', () => cache.size <= 100);
   assert.ok(!cache.has('0') && cache.has('119'));
+  await eventually('notes and objects of evicted names are removed', async () => {
+    const [notes, objects] = [
+      await volume.inventory('note', undefined, 999),
+      await volume.inventory('object', undefined, 999),
+    ];
+    return notes.length === cache.size && objects.length === cache.size;
+  });
 });
 
 test('a restart keeps every name that has a note, and removes objects without one', async (t) => {
@@ -205,8 +212,10 @@ test('a large object is written as a stream, named, and stays while it is read',
   assert.equal(await cache.find('large', signal), undefined);
   assert.ok(store.has(address), 'a reader holds it');
   hold[Symbol.dispose]();
+  await keep(cache, 'b', bodyOf(100, 6));
   const missing = { name: 'b', address: formatAddress(blake3(bodyOf(1, 1))), size: 1 };
   assert.ok(!(await cache.keep({ ...missing, note: encode(missing), bytes: undefined }, signal)), 'not stored');
+  assert.ok(!cache.has('b'), 'the former version is not found either');
   assert.equal(cache.writer(BYTES_MAX), undefined, 'without room there is no writer');
   const tooLarge = cache.writer(100_000)!;
   await assert.rejects(tooLarge.write(bodyOf(100_001, 1), signal), { code: 'payload_too_large' });

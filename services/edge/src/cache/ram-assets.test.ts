@@ -1,0 +1,32 @@
+/** Tiles of a retired mount are not given, and memory counts what it keeps. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { FastEntry } from '@ron/ingress';
+import type { RamAsset } from './asset-cache.ts';
+import { RamAssets } from './ram-assets.ts';
+
+const assetOf = (owner: RamAsset['owner']): RamAsset => ({ entry: {} as FastEntry, meta: undefined, owner });
+
+test('a tile is given until its mount is retired', () => {
+  for (const call of ['get', 'find'] as const) {
+    const ram = new RamAssets(100_000);
+    const mount = { isRetired: false };
+    ram.set('pack/a/0/0/0.png', assetOf(mount), 1000, {});
+    assert.ok(ram[call]('pack/a/0/0/0.png') !== undefined && ram.has('pack/a/0/0/0.png'));
+    mount.isRetired = true;
+    assert.equal(ram[call]('pack/a/0/0/0.png'), undefined);
+    assert.ok(!ram.has('pack/a/0/0/0.png'), 'it is removed when it is met');
+  }
+});
+
+test('fresh, stale and negative entries are told apart', () => {
+  const ram = new RamAssets(100_000);
+  const asset = assetOf(undefined);
+  ram.set('fresh', asset, 10, { ttl_ms: 60_000, stale_ms: Infinity });
+  ram.set('stale', asset, 10, { ttl_ms: -1, stale_ms: Infinity });
+  ram.setNegative('absent', 60_000);
+  assert.deepEqual(ram.find('fresh'), { asset, isNegative: false, isFresh: true });
+  assert.equal(ram.find('absent')?.isNegative, true);
+  assert.equal(ram.get('absent'), undefined);
+  assert.equal(ram.set('large', asset, 50_000, {}), false, 'too large to keep');
+});
