@@ -110,7 +110,7 @@ const FILL_KEYS = {
     default: '10MiB',
     min: '1KiB',
     max: '1GiB',
-    doc: 'The largest asset from an origin or from storage.',
+    doc: 'The largest asset from an origin or from storage. One with `no-store` or `private` stays in memory and has at most 1 MiB.',
     reloadable: true,
   }),
   'fill.log_bytes_max': key.size({

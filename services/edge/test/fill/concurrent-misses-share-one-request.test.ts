@@ -79,6 +79,16 @@ for (const directive of ['no-store', 'private, max-age=60'])
     assert.equal((await edge.get('/a.png')).text, 'tile 5');
   });
 
+test('an answer with no-store above 1 MiB is 413 body_cap, because it may only stay in memory', async () => {
+  const large = 'a'.repeat(1024 * 1024 + 1);
+  let control = 'cache-control: no-store';
+  await using origin = await originOf((socket) => socket.write(answer(large, control)));
+  await using edge = await startFilling(origin);
+  refused(await edge.get('/a.png'), 413, 'payload_too_large', 'body_cap');
+  control = FRESH;
+  assert.equal((await edge.get('/a.png')).body.length, large.length);
+});
+
 // [edge I-3] [edge I-9]
 test('a full queue is 429 busy, counted for each request, and hits are answered meanwhile', async () => {
   const { opened, open } = gate();
