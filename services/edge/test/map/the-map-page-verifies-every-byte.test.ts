@@ -9,6 +9,7 @@ import { tempDir } from '@ron/testkit';
 import type { Browser } from 'playwright-core';
 import { makePmtiles } from '../packs/make-pmtiles.ts';
 import { fixture } from '../packs/pack-fixtures.ts';
+import { untilReady } from '../packs/registry-support.ts';
 import { startService, type TestEdge } from '../support.ts';
 import { noBrowser, openBrowser, showPage, VIEW, type ShownPage } from './browser.ts';
 import { quarterTiles, QUARTERS, westernHalf, type Colour } from './make-tiles.ts';
@@ -56,6 +57,7 @@ describe('the map page', { skip: noBrowser ?? false }, () => {
     const plain = fixture('mb-plain.mbtiles');
     if (plain !== undefined) await copyFile(plain, join(path, 'packs', 'plain.mbtiles'));
     [browser, edge] = await Promise.all([openBrowser(), startService({ dir: path })]);
+    await untilReady(edge);
   });
 
   after(async () => {
