@@ -24,7 +24,7 @@ export async function addPack(invocation: PackInvocation, source: string): Promi
     ? await addObject(invocation, name, addressArg(source), expect)
     : await addFile(invocation, name, source, expect);
   io.result(packSummary(pack), pack);
-  const map = await mapUrl(invocation, name);
+  const map = await mapUrl(invocation, pack);
   if (map !== undefined) io.note(`map: ${map}`);
 }
 
@@ -66,9 +66,9 @@ function refused(source: string, error: unknown): never {
   throw new CliError('data', `${source} was refused: ${messageOf(error)}`, error.code);
 }
 
-/** The page that draws the pack, if the node of the directory runs. */
-async function mapUrl({ values, io }: PackInvocation, name: string): Promise<string | undefined> {
+/** The page that draws the pack and verifies it against the address here, if the node of the directory runs. */
+async function mapUrl({ values, io }: PackInvocation, { name, address }: PackDto): Promise<string | undefined> {
   if (values.url !== undefined || (io.env['RON_URL'] ?? '') !== '') return undefined;
   const running = await runningService(homeOf(values, io), 'edge');
-  return running === undefined ? undefined : `${running.url}/edge/map/${name}`;
+  return running === undefined ? undefined : `${running.url}/edge/map/${name}#${address}`;
 }

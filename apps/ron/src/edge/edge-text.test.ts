@@ -61,7 +61,7 @@ const WHY: EdgeWhyDto = {
     must_revalidate: true,
     apparent_age_s: 1,
     age_header_s: 5,
-    response_delay_s: 2,
+    response_delay_s: 2.0189707,
     resident_time_s: 63,
     cache_control: 'max-age=60, must-revalidate',
     expires: null,
@@ -84,7 +84,7 @@ test('the explanation of a fill names host, dialled address, certificate key, ET
   const text = whyText(WHY);
   assert.match(text, /^served from +disk, stale$/m);
   assert.match(text, /^freshness +stale: age 70 s of 60 s \(max-age\), never served stale$/m);
-  assert.match(text, /^age +max\(1, 5 \+ 2\) \+ 63 s/m);
+  assert.match(text, /^age +max\(1, 5 \+ 2\.019\) \+ 63 s/m);
   assert.match(text, /^host +tiles\.example\.org$/m);
   assert.match(text, /^dialled +203\.0\.113\.7:443$/m);
   assert.match(text, /^certificate key +sha256 (?:ab){32}$/m);

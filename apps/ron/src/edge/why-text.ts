@@ -54,7 +54,7 @@ function freshnessRows(freshness: EdgeFreshnessDto): Row[] {
     ],
     [
       'age',
-      `max(${apparent_age_s}, ${age_header_s} + ${response_delay_s}) + ${resident_time_s} s` +
+      `max(${round(apparent_age_s)}, ${round(age_header_s)} + ${round(response_delay_s)}) + ${round(resident_time_s)} s` +
         ' = max(apparent age, Age + response delay) + time here',
     ],
   ];
@@ -67,6 +67,9 @@ function freshnessRows(freshness: EdgeFreshnessDto): Row[] {
   for (const [name, value] of headers) if (value !== null) rows.push(['origin', `${name}: ${value}`]);
   return rows;
 }
+
+/** To milliseconds. */
+const round = (time_s: number): number => Math.round(time_s * 1000) / 1000;
 
 function logText({ provenance, proof, proof_problem }: EdgeWhyDto): string {
   const entry = provenance?.log_index === null ? 'not in this log' : `entry ${provenance?.log_index}`;

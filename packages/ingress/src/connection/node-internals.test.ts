@@ -166,6 +166,34 @@ test('a socket with a parser has one data listener, which feeds the parser and a
   while (!received.endsWith('answer 3')) await once(served.client, 'data');
 });
 
+test('a parser input that is taken while Node has stopped reading is read again once the answers are out', async () => {
+  const responses: ServerResponse[] = [];
+  let isStopped: boolean | undefined;
+  await using served = await pair((req, res) => {
+    responses.push(res);
+    // More than the socket takes: Node stops reading when the next request arrives.
+    if (responses.length === 1) res.write(Buffer.alloc(16 * 1024 * 1024));
+    if (responses.length === 2) {
+      isStopped = req.socket.isPaused();
+      const parse = takeParserInput(req.socket, (packet) => parse(packet));
+    }
+    if (responses.length === 3) res.end('answer 3');
+  });
+  served.client.pause();
+  served.client.write(GET);
+  while (responses.length < 1) await new Promise((resolve) => setImmediate(resolve));
+  served.client.write(GET);
+  while (responses.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(isStopped, true);
+  let end = '';
+  served.client.on('data', (chunk: Buffer) => (end = (end + String(chunk)).slice(-100)));
+  for (const [at, res] of responses.entries()) res.end(`answer ${at + 1}`);
+  served.client.resume();
+  while (!end.includes('answer 2')) await once(served.client, 'data');
+  served.client.write(GET);
+  while (!end.includes('answer 3')) await once(served.client, 'data', { signal: AbortSignal.timeout(10_000) });
+});
+
 test('the counters of the handle advance during one large write', async () => {
   await using served = await pair(() => undefined);
   const [{ socket }, res] = await requestOn(served);

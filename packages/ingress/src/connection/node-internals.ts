@@ -17,6 +17,8 @@ import { assert } from '@ron/kernel';
 interface StreamHandle {
   readonly bytesWritten?: number;
   readonly writeQueueSize?: number;
+  reading?: boolean;
+  readStart?(): number;
 }
 
 interface Internals {
@@ -24,6 +26,7 @@ interface Internals {
   readonly _httpMessage?: ServerResponse | null;
   readonly parser?: { onIncoming?: unknown } | null;
   readonly _parent?: Socket | null;
+  readonly _paused?: boolean;
 }
 
 /** Returned by a parser callback when the protocol changes: the parser ignores the rest of the packet. */
@@ -107,15 +110,28 @@ export function resetConnection(socket: Socket): void {
 
 /**
  * Redirects the packets of a socket with a parser to `read`, and returns the function that parses a packet. Adding a
- * listener makes Node detach its native parser from the stream; Node's own listener feeds that parser.
+ * listener makes Node detach its native parser from the stream; Node's own listener feeds that parser. If Node has stopped
+ * reading because answers wait (`_paused`), it continues when they are out. Without `_handle.readStart`: the connection is not
+ * read any more after that, and times out.
  */
 export function takeParserInput(socket: Socket, read: (packet: Buffer) => void): (packet: Buffer) => void {
   const [parse] = socket.listeners('data') as ((packet: Buffer) => void)[];
   assert(parse !== undefined, 'a socket with a parser has a listener that feeds it');
   socket.on('data', read);
   socket.off('data', parse);
-  socket.resume();
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  if (internalsOf(socket)._paused === true) socket.once('resume', () => startReading(socket));
+  else socket.resume();
   return parse;
+}
+
+/** The native parser stopped the handle without the stream, so that `resume` alone does not start it. */
+function startReading(socket: Socket): void {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  const handle = internalsOf(socket)._handle;
+  if (handle?.reading !== false) return;
+  handle.reading = true;
+  handle.readStart?.();
 }
 
 /** Whether an earlier response of the connection still owns the socket: Node assigns it to one response at a time, in order. */
