@@ -44,8 +44,8 @@ export class MountTable {
     const { size } = this.#mounts.load();
     const retired = this.#state.withSync((state) => state.retired.size);
     if (size + retired + opening < this.#open_max) return;
-    if (size < this.#open_max) throw new RonError('busy', 'requests still read replaced packs');
-    throw new RonError('conflict', `${size} packs are mounted: remove one, or raise packs.open_max`);
+    if (size + opening < this.#open_max) throw new RonError('busy', 'requests still read replaced packs');
+    throw new RonError('conflict', `${this.#open_max} packs are open: remove one, or raise packs.open_max`);
   }
 
   /** [edge I-2] Mounts a pack, and retires the one that it replaces. */

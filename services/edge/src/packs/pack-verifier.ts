@@ -52,6 +52,7 @@ export class PackVerifier implements AsyncDisposable {
   /** Callers that wait for the end of the scan. */
   readonly #scans: JobEnd<void>[] = [];
   #isScanDue = true;
+  #isPollDue = false;
   #isStarted: boolean;
   #opening = 0;
 
@@ -99,7 +100,7 @@ export class PackVerifier implements AsyncDisposable {
     this.#isStarted = true;
     for (const ends of this.#scans.splice(0)) await ends.with(() => Promise.resolve());
     const isWoken = await this.#wakeUp.notified(stopping, { within_ms: this.plan.settles_ms ?? POLL_MS });
-    if (!isWoken) this.#isScanDue = true;
+    if (!isWoken) this.#isPollDue = this.#isScanDue = true;
   }
 
   async #handle(job: PackJob): Promise<void> {
@@ -126,13 +127,14 @@ export class PackVerifier implements AsyncDisposable {
 
   /** `isUrgent`: files that may still be written to are verified too. */
   async #scan(isUrgent: boolean): Promise<void> {
-    this.#isScanDue = false;
+    const isPoll = this.#isPollDue;
+    this.#isPollDue = this.#isScanDue = false;
     const { directory, onRefused } = this.#init;
     if (directory === undefined) return;
     try {
       const files = await directory.list();
       const identityOf = (name: string): string | undefined => this.table.get(name)?.identity;
-      const { names, refused } = this.plan.update({ files, identityOf, isUrgent });
+      const { names, refused } = this.plan.update({ files, identityOf, isUrgent, isPoll });
       for (const { name, file, reason } of refused) onRefused(name, `${file}: ${reason}`);
       for (const { name } of this.table.list()) if (!names.has(name)) this.#unmount(name);
     } catch (error) {
@@ -160,7 +162,7 @@ export class PackVerifier implements AsyncDisposable {
       stopping.throwIfAborted();
       const isInPlace = expect !== undefined && isRonError(error, 'address_mismatch');
       const reason = isInPlace ? IN_PLACE : reasonOf(error);
-      this.plan.refuse(file, reason, isInPlace);
+      this.plan.refuse(file, reason, !isInPlace && !isRonError(error, 'validation'));
       onRefused(file.name, `${file.file}: ${reason}`);
     }
   }
@@ -180,9 +182,9 @@ export class PackVerifier implements AsyncDisposable {
   }
 
   /** The address that a file must have because the mounted pack is the same file. */
-  #addressInPlace({ name, format, identity }: PackFile): Address | undefined {
+  #addressInPlace({ name, identity }: PackFile): Address | undefined {
     const mount = this.table.get(name);
-    const isSame = format === 'pmtiles' && mount !== undefined && inodeOf(mount.identity) === inodeOf(identity);
+    const isSame = mount !== undefined && inodeOf(mount.identity) === inodeOf(identity);
     return isSame ? mount.pack.info.address : undefined;
   }
 

@@ -1,9 +1,10 @@
 /**
  * The state of scans of the directory: files that wait for verification, and files that were refused.
  *
- * Contract: a file is planned if it is neither mounted nor refused with its present identity. A file that changed a moment ago may
- * still be written to: it waits until it has not changed for `SETTLE_MS`, unless the scan is urgent. Two files with
- * the same stem are both refused, and so is a file whose stem is not a name.
+ * Contract: a file is planned if it is neither mounted nor refused with its present identity. An urgent scan plans refused files
+ * again, and a poll those that were refused for a reason that may pass. A file stays refused until it is mounted. A file
+ * that changed a moment ago may still be written to: it waits until it has not changed for `SETTLE_MS`, unless the scan is
+ * urgent. Two files with the same stem are both refused, and so is a file whose stem is not a name.
  * Bound: one entry for each file of the directory.
  */
 import { sched } from '@ron/kernel';
@@ -20,8 +21,8 @@ export interface RefusedFile {
 
 interface KnownRefusal extends RefusedFile {
   readonly identity: string;
-  /** Refused because the file of a mounted pack was written to: an urgent scan accepts it. */
-  readonly isInPlace: boolean;
+  /** Refused because of the disk, a deadline or a limit, not because of its content. */
+  readonly isTransient: boolean;
 }
 
 export interface ScanInit {
@@ -29,6 +30,8 @@ export interface ScanInit {
   /** The identity of the file of a mounted pack. */
   readonly identityOf: (name: string) => string | undefined;
   readonly isUrgent: boolean;
+  /** No change was reported: it was time to look again. */
+  readonly isPoll: boolean;
 }
 
 export class ScanPlan {
@@ -69,7 +72,7 @@ export class ScanPlan {
   }
 
   /** Returns the names of all files, and the files that this scan refused. */
-  update({ files, identityOf, isUrgent }: ScanInit): { names: ReadonlySet<string>; refused: RefusedFile[] } {
+  update({ files, identityOf, isUrgent, isPoll }: ScanInit): { names: ReadonlySet<string>; refused: RefusedFile[] } {
     this.#problem = undefined;
     this.#settles_ms = undefined;
     this.#isUrgent = isUrgent;
@@ -82,13 +85,15 @@ export class ScanPlan {
       const identity = [file!.identity, other?.identity].join();
       const reason = refusalOf(file!, other);
       const known = this.#refused.get(name);
-      if (known?.identity === identity && !(isUrgent && known.isInPlace)) continue;
-      this.#refused.delete(name);
+      const isDueAgain = isUrgent || (isPoll && known?.isTransient === true);
+      if (known?.identity === identity && !isDueAgain) continue;
       if (reason !== undefined) {
-        this.#refused.set(name, { name, file: file!.file, reason, identity, isInPlace: false });
+        this.#refused.set(name, { name, file: file!.file, reason, identity, isTransient: false });
         refused.push({ name, file: file!.file, reason });
-      } else if (identityOf(name) !== file!.identity) {
-        if (isUrgent || this.#isSettled(file!)) planned.push(file!);
+      } else if (identityOf(name) === file!.identity) {
+        this.#refused.delete(name);
+      } else if (isUrgent || this.#isSettled(file!)) {
+        planned.push(file!);
       }
     }
     this.#planned = planned;
@@ -107,10 +112,9 @@ export class ScanPlan {
     return files;
   }
 
-  /** `isInPlace`: because the file of a mounted pack was written to. */
-  refuse({ name, file, identity }: PackFile, reason: string, isInPlace = false): void {
+  refuse({ name, file, identity }: PackFile, reason: string, isTransient: boolean): void {
     this.#verifying.delete(name);
-    this.#refused.set(name, { name, file, reason, identity: [identity, undefined].join(), isInPlace });
+    this.#refused.set(name, { name, file, reason, identity: [identity, undefined].join(), isTransient });
   }
 
   /** The pack was mounted or removed by another way. */

@@ -179,3 +179,32 @@ test('packs.open_max bounds the open packs', async () => {
   });
   assert.equal(addressOf(body), (await edge.call('GET', '/edge/packs')).json.packs[0].address);
 });
+
+test('files that were refused because of a limit are mounted by a reload once there is room', async () => {
+  await using temp = await tempDir();
+  const packs = join(temp.path, 'packs');
+  await mkdir(packs);
+  for (const name of ['a', 'b']) await writeFile(join(packs, `${name}.pmtiles`), somePmtiles(1));
+  await using edge = await startService({ dir: temp.path, flags: ['--packs.open_max=1'] });
+  await edge.edge.reload?.();
+  const { packs: mounted, bad } = (await edge.call('GET', '/edge/packs')).json;
+  assert.deepEqual([mounted.length, bad.length], [1, 1]);
+  assert.match(bad[0].reason, /open_max/);
+  assert.equal(await isReady(edge), false);
+  assert.equal((await edge.call('DELETE', `/edge/packs/${mounted[0].name}`)).status, 204);
+  await edge.edge.reload?.();
+  assert.ok(await isServed(edge, bad[0].name, 1));
+  assert.ok(await isReady(edge));
+});
+
+test('an MBTiles file that is overwritten in place is served only after a reload', async () => {
+  await using edge = await startService();
+  await untilReady(edge);
+  await mountPack(edge, 'a', await someMbtiles(1));
+  const path = join(packsDir(edge), 'a.mbtiles');
+  await writeOld(path, await someMbtiles(2));
+  await eventually('the change is noticed', async () => (await edge.call('GET', '/edge/packs')).json.bad.length === 1);
+  assert.notEqual(await statusOf(edge, 'a'), 200);
+  await edge.edge.reload?.();
+  assert.ok(await isServed(edge, 'a', 2));
+});

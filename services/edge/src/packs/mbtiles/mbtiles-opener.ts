@@ -22,6 +22,7 @@ export interface FileHashes {
   hashesOf(init: {
     readonly path: string;
     readonly sidecar: string | undefined;
+    readonly expect: Address | undefined;
     readonly signal: AbortSignal;
   }): Promise<{ readonly address: Address; readonly size: number }>;
 }
@@ -46,10 +47,10 @@ export class MbtilesOpener implements PackOpener {
     this.#threads = new ReadThreads({ module, deadline: readDeadline });
   }
 
-  async open({ path, sidecar, onDamage, signal }: OpenPackInit): Promise<OpenPack> {
+  async open({ path, sidecar, expect, onDamage, signal }: OpenPackInit): Promise<OpenPack> {
     const identity = await orAborted(identityOf(path), signal);
     const description = await this.#verifier.run<Description>('verify', [{ path, identity }], signal);
-    const { address } = await this.#hashes.hashesOf({ path, sidecar, signal });
+    const { address } = await this.#hashes.hashesOf({ path, sidecar, expect, signal });
     await orAborted(requireUnchanged(path, identity), signal);
     this.#ids += 1;
     const file = { id: this.#ids, path, identity };
