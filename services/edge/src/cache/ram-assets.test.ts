@@ -1,4 +1,4 @@
-/** Tiles of a retired mount are not given, and memory counts what it keeps. */
+/** Tiles of a retired mount are not given, and an asset that is too large is not kept. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { FastEntry } from '@ron/ingress';
@@ -19,13 +19,15 @@ test('a tile is given until its mount is retired', () => {
   }
 });
 
-test('fresh, stale and negative entries are told apart', () => {
+test('fresh, stale and negative entries are distinguished', () => {
   const ram = new RamAssets(100_000);
   const asset = assetOf(undefined);
   ram.set('fresh', asset, 10, { ttl_ms: 60_000, stale_ms: Infinity });
   ram.set('stale', asset, 10, { ttl_ms: -1, stale_ms: Infinity });
   ram.setNegative('absent', 60_000);
   assert.deepEqual(ram.find('fresh'), { asset, isNegative: false, isFresh: true });
+  assert.deepEqual(ram.find('stale'), { asset, isNegative: false, isFresh: false });
+  assert.equal(ram.get('stale'), undefined);
   assert.equal(ram.find('absent')?.isNegative, true);
   assert.equal(ram.get('absent'), undefined);
   assert.equal(ram.set('large', asset, 50_000, {}), false, 'too large to keep');
