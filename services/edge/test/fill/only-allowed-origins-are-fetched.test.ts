@@ -2,7 +2,17 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { eventually } from '@ron/testkit';
 import { startService } from '../support.ts';
-import { answer, flagsFor, FRESH, HOST, originOf, refused, removeFiles, startFilling } from './support.ts';
+import {
+  answer,
+  flagsFor,
+  FRESH,
+  HOST,
+  originOf,
+  refused,
+  removeFiles,
+  startFilling,
+  statusAnswer,
+} from './support.ts';
 
 after(removeFiles);
 
@@ -66,14 +76,27 @@ test('a reload that removes an origin ends its fills with 403 and closes its con
   await using origin = await originOf((socket) => void (isHeld || socket.write(answer('tile', FRESH))));
   await using edge = await startFilling(origin);
   assert.equal((await edge.get('/a.png')).status, 200);
+  await eventually('cached', async () => (await edge.metric('edge_cache_bytes{tier="ram"}')) > 0);
   isHeld = true;
   const running = edge.get('/b.png');
   await eventually('it runs', () => origin.requests.length === 2);
   await edge.reload(flagsFor(origin, ['--fill.allow=https://other.test']));
   refused(await running, 403, 'reject_policy', 'not_allowed');
+  assert.equal(origin.requests.length, 2, 'the fill ended before its next try');
   await eventually('closed', () => origin.open() === 0);
   assert.equal((await edge.get('/a.png')).text, 'tile');
   refused(await edge.get('/c.png'), 403, 'reject_policy', 'not_allowed');
+});
+
+test('a reload that removes an origin ends a fill that pauses before its next try', async () => {
+  await using origin = await originOf((socket) => socket.write(statusAnswer(503)));
+  const retry = ['--retry.live_fill.base_ms=1500', '--retry.live_fill.max_ms=1500'];
+  await using edge = await startFilling(origin, { flags: retry });
+  const running = edge.get('/a.png');
+  await eventually('the first try', () => origin.requests.length === 1);
+  await edge.reload(flagsFor(origin, [...retry, '--fill.allow=https://other.test']));
+  refused(await running, 403, 'reject_policy', 'not_allowed');
+  assert.equal(origin.requests.length, 1);
 });
 
 test('a reload to offline closes idle connections, and one back to live allows fills again', async () => {
@@ -82,7 +105,8 @@ test('a reload to offline closes idle connections, and one back to live allows f
   assert.equal((await edge.get('/a.png')).status, 200);
   assert.equal(origin.open(), 1);
   await edge.reload(flagsFor(origin, ['--edge.mode=offline']));
-  await eventually('closed', () => origin.open() === 0);
+  // Sooner than an idle connection is closed anyway.
+  await eventually('closed', () => origin.open() === 0, 3000);
   refused(await edge.get('/b.png'), 403, 'reject_policy', 'not_allowed');
   await edge.reload(flagsFor(origin));
   assert.equal((await edge.get('/b.png')).status, 200);

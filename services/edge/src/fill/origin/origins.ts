@@ -11,7 +11,7 @@
 import { readFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
 import { Egress, type Answer, type EgressInit, type Peer } from '@ron/egress';
-import { liveFill, sched, type Deadline } from '@ron/kernel';
+import { Deadline, liveFill, RonError, sched } from '@ron/kernel';
 import type { BodyWriter } from '../../cache/asset-cache.ts';
 import type { CachedAsset, Provenance } from '../../cache/cached-asset.ts';
 import type { EdgeConfig } from '../../config.ts';
@@ -49,6 +49,8 @@ export async function readCa(file: string | undefined): Promise<string | undefin
 export class Origins implements AsyncDisposable {
   readonly #init: OriginsInit;
   readonly #egress: Egress;
+  /** Fetches under way, by origin: at most one for each worker. */
+  readonly #running = new Map<Deadline, string>();
 
   /** Throws `validation` for networks or a CA that cannot be read. */
   constructor(init: OriginsInit) {
@@ -109,8 +111,10 @@ export class Origins implements AsyncDisposable {
       decode: true,
     };
     const policy = liveFill({ base_ms, max_ms, tries_max: max_retries + 1, jitter });
+    using scope = Deadline.unlimited('fill', { parent: deadline });
+    this.#running.set(scope, asset.origin);
     try {
-      return await this.#egress.exchange(request, { deadline, retry: policy }, async (answer, signal) => {
+      return await this.#egress.exchange(request, { deadline: scope, retry: policy }, async (answer, signal) => {
         // From the monotonic clock: the wall clock may be set while the request is under way.
         const response_ms = sched.wall_ms();
         const times = { request_ms: response_ms - (sched.now_ms() - began_ms), response_ms };
@@ -119,11 +123,16 @@ export class Origins implements AsyncDisposable {
       });
     } catch (error) {
       throw originError(error);
+    } finally {
+      this.#running.delete(scope);
     }
   }
 
-  /** Closes the connections to an origin; exchanges with it fail. */
+  /** Closes the connections to an origin. Exchanges with it fail, those that pause before another try included. */
   disconnect(origin: string): void {
+    for (const [scope, running] of this.#running) {
+      if (running === origin) scope.cancel(new RonError('canceled', 'the connections to the origin were closed'));
+    }
     this.#egress.disconnect(origin);
   }
 
