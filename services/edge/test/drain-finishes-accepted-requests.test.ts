@@ -11,17 +11,19 @@ import { startProcess } from './process.ts';
 
 after(removeFiles);
 
-const SLOW_MS = 800;
-
-/** An origin that answers `/slow` late and `/never` never. */
-const slowOrigin = (init: Parameters<typeof originOf>[1] = {}) =>
-  originOf((socket, head) => {
-    if (head.startsWith('GET /slow')) setTimeout(() => void socket.write(answer('late', FRESH)), SLOW_MS);
+/** An origin that answers `/slow` once it is released, and `/never` never. */
+async function heldOrigin(init: Parameters<typeof originOf>[1] = {}) {
+  const released = Promise.withResolvers<void>();
+  const origin = await originOf((socket, head) => {
+    if (head.startsWith('GET /slow')) void released.promise.then(() => socket.write(answer('late', FRESH)));
   }, init);
+  return { origin, release: released.resolve, [Symbol.asyncDispose]: () => origin[Symbol.asyncDispose]() };
+}
 
 test('[edge I-6] SIGTERM while assets are read and filled', async () => {
   await using temp = await tempDir();
-  await using origin = await slowOrigin({ tls: authority.issue({ names: 'IP:127.0.0.1' }) });
+  await using held = await heldOrigin({ tls: authority.issue({ names: 'IP:127.0.0.1' }) });
+  const { origin, release } = held;
   await mkdir(join(temp.path, 'data', 'packs'), { recursive: true });
   const pack = makePmtiles({ tiles: [{ z: 0, x: 0, y: 0, bytes: Buffer.from('tile') }], type: 'png' });
   await writeFile(join(temp.path, 'data', 'packs', 'p.pmtiles'), pack);
@@ -42,8 +44,11 @@ test('[edge I-6] SIGTERM while assets are read and filled', async () => {
   const readers = [reader(), reader()];
   const live = `/edge/assets/live/127.0.0.1:${origin.port}`;
   const accepted = Array.from({ length: 20 }, (_unused, index) => edge.send('GET', `${live}/slow${index % 10}.png`));
-  await eventually('the fills run', () => origin.requests.length >= 10);
+  const waiters = (): Promise<number> => edge.metric('queue_depth{queue="/edge/assets"}');
+  await eventually('all of them wait', async () => (await waiters()) === accepted.length);
   edge.child.kill('SIGTERM');
+  await eventually('it drains', () => isRefused);
+  release();
   for (const reply of await Promise.all(accepted)) {
     assert.equal(reply.status, 200, reply.text);
     assert.equal(reply.text, 'late');
@@ -56,7 +61,8 @@ test('[edge I-6] SIGTERM while assets are read and filled', async () => {
 });
 
 test('[edge I-6] a fill that outlives the drain is aborted and counted, and its waiters get 503', async () => {
-  await using origin = await slowOrigin();
+  await using held = await heldOrigin();
+  const { origin } = held;
   const flags = ['--drain_deadline=1s', '--retry.live_fill.max_retries=0'];
   await using service = await startFilling(origin, { flags });
   const waiting = [service.get('/never.png'), service.get('/never.png'), service.get('/never2.png')];
