@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { FastEntry } from '@ron/ingress';
+import { VirtualSched } from '@ron/kernel/testing';
 import type { RamAsset } from './asset-cache.ts';
 import { RamAssets } from './ram-assets.ts';
 
@@ -19,16 +20,20 @@ test('a tile is given until its mount is retired', () => {
   }
 });
 
-test('fresh, stale and negative entries are distinguished', () => {
-  const ram = new RamAssets(100_000);
-  const asset = assetOf(undefined);
-  ram.set('fresh', asset, 10, { ttl_ms: 60_000, stale_ms: Infinity });
-  ram.set('stale', asset, 10, { ttl_ms: -1, stale_ms: Infinity });
-  ram.setNegative('absent', 60_000);
-  assert.deepEqual(ram.find('fresh'), { asset, isNegative: false, isFresh: true });
-  assert.deepEqual(ram.find('stale'), { asset, isNegative: false, isFresh: false });
-  assert.equal(ram.get('stale'), undefined);
-  assert.equal(ram.find('absent')?.isNegative, true);
-  assert.equal(ram.get('absent'), undefined);
-  assert.equal(ram.set('large', asset, 50_000, {}), false, 'too large to keep');
+test('fresh, stale and negative entries are distinguished', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const ram = new RamAssets(100_000);
+    const asset = assetOf(undefined);
+    ram.set('fresh', asset, 10, { ttl_ms: 60_000, stale_ms: Infinity });
+    ram.set('stale', asset, 10, { ttl_ms: 1000, stale_ms: Infinity });
+    ram.setNegative('absent', 60_000);
+    await clock.advance(2000);
+    assert.deepEqual(ram.find('fresh'), { asset, isNegative: false, isFresh: true });
+    assert.deepEqual(ram.find('stale'), { asset, isNegative: false, isFresh: false });
+    assert.equal(ram.get('stale'), undefined);
+    assert.equal(ram.find('absent')?.isNegative, true);
+    assert.equal(ram.get('absent'), undefined);
+    assert.equal(ram.set('large', asset, 50_000, {}), false, 'too large to keep');
+  });
 });
