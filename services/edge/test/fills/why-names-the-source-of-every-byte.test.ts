@@ -6,6 +6,7 @@ import type { EdgeWhyDto } from '@ron/proto';
 import { eventually } from '@ron/testkit';
 import { checkEntryProof } from '@ron/tlog';
 import { answer, authority, FRESH, HOST, originOf, removeFiles, startFilling, statusAnswer } from '../fill/support.ts';
+import { makePmtiles } from '../packs/make-pmtiles.ts';
 import { startService, type TestEdge } from '../support.ts';
 
 after(removeFiles);
@@ -102,4 +103,23 @@ test('bad paths are refused as in a request', async () => {
   assert.equal((await at('nothing/x')).status, 404);
   for (const path of ['live/0x7f.1/a', 'live/h/../a', 'live/h/%zz', 'live/h/a?x=1', 'o/b3:12', 'live/u@h/a'])
     assert.equal((await at(path)).status, 400, path);
+});
+
+test('tiles and files of packs are explained by their pack', async () => {
+  await using edge = await startService({});
+  const pack = makePmtiles({ tiles: [{ z: 1, x: 0, y: 0, bytes: Buffer.from('tile') }], type: 'mvt', zooms: [1, 1] });
+  const put = await edge.send('PUT', '/edge/packs/p', { headers: await edge.allow(), body: pack });
+  const { address } = put.json as { address: string };
+  const tile = await edge.send('GET', '/edge/assets/pack/p/1/0/0.pbf');
+  const found = await why(edge, 'pack/p/1/0/0.pbf');
+  assert.deepEqual(found.pack, { name: 'p', address, format: 'pmtiles' });
+  assert.deepEqual([found.key, found.state], ['pack/p/1/0/0.mvt', 'fresh']);
+  // A tile is kept in memory once it is used often enough.
+  assert.ok(found.tier === 'pack' || found.tier === 'ram', found.tier);
+  assert.equal(`"${found.address}"`, tile.headers['etag']);
+  const absent = await why(edge, 'pack/p/1/1/1.mvt');
+  assert.deepEqual([absent.tier, absent.state, absent.fillable], ['none', 'missing', 'not_fillable']);
+  const file = await why(edge, '/edge/assets/pack/p.pmtiles');
+  assert.deepEqual([file.tier, file.address, file.size], ['pack', address, pack.length]);
+  assert.equal((await why(edge, 'pack/none.json')).pack, null);
 });
