@@ -14,12 +14,12 @@ import { PackVerifier } from '../../src/packs/pack-verifier.ts';
 import { somePmtiles } from './registry-support.ts';
 
 /** Never opens a pack: it waits until its signal aborts. */
-function hangingOpener(opened: OpenPackInit[]): PackOpener {
+function hangingOpener(opened: OpenPackInit[], ignoresSignal = false): PackOpener {
   return {
     open: (init) => {
       opened.push(init);
       const parked = sched.park<never>('hangs');
-      onAbort(init.signal, parked.fail);
+      if (!ignoresSignal) onAbort(init.signal, parked.fail);
       return parked.promise;
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
@@ -30,11 +30,8 @@ async function* bodyOf(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
 }
 
-test('an upload that is not verified in time is refused, those behind it too, and nothing is kept', async () => {
-  await using temp = await tempDir();
-  const directory = new PackDirectory(temp.path, realFileSystem, new DiskGate({ calls_max: 2, late_ms: 5000 }));
-  const opened: OpenPackInit[] = [];
-  const opener = hangingOpener(opened);
+function openRegistry(path: string, opener: PackOpener) {
+  const directory = new PackDirectory(path, realFileSystem, new DiskGate({ calls_max: 2, late_ms: 5000 }));
   const jobs = new Mpsc<PackJob>('verify', 2);
   const ignored = (): void => undefined;
   const verifier = new PackVerifier({
@@ -58,6 +55,13 @@ test('an upload that is not verified in time is refused, those behind it too, an
       () => 'mounted',
       (error: unknown) => (isRonError(error) ? error.code : String(error)),
     );
+  return { registry, jobs, stopping, task, put };
+}
+
+test('an upload that is not verified in time is refused, those behind it too, and nothing is kept', async () => {
+  await using temp = await tempDir();
+  const opened: OpenPackInit[] = [];
+  const { registry, jobs, stopping, task, put } = openRegistry(temp.path, hangingOpener(opened));
   const first = put('a');
   await eventually('the first is being verified', () => opened.length === 1);
   // [edge I-3] [edge I-9] Two more fit into the channel, and a fourth is refused at once.
@@ -76,4 +80,12 @@ test('an upload that is not verified in time is refused, those behind it too, an
   await task;
   assert.deepEqual(await Promise.all([last, queued]), ['timeout', 'draining']);
   await registry[Symbol.asyncDispose]();
+});
+
+test('a verification that ignores its signal does not keep its caller waiting', async () => {
+  await using temp = await tempDir();
+  const { put } = openRegistry(temp.path, hangingOpener([], true));
+  // [edge I-5]
+  assert.deepEqual(await Promise.all([put('a'), put('b')]), ['timeout', 'timeout']);
+  await eventually('nothing is kept', async () => (await readdir(temp.path)).length === 0);
 });
