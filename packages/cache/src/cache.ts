@@ -2,9 +2,10 @@
  * A cache in memory, bounded by bytes or entries or both, with expiry, negative entries and resistance to scans.
  *
  * Contract: `get` returns the value that was last set for the key, or undefined. An entry is fresh for `ttl_ms`, then stale
- * for `stale_ms`, then expired; without `ttl_ms` it stays fresh. `get`, `peek` and `has` see fresh values only; `find`
- * returns the state too, and gives an expired entry once more while it is removed, so that it can be revalidated. A
- * negative entry records that the key has no value, with its own `ttl_ms`.
+ * for `stale_ms`, then expired, each never longer and at most 1 ms shorter; with a `ttl_ms` of 0 it is never fresh, and
+ * without one it stays fresh. `get`, `peek` and `has` see fresh values only; `find` returns the state too, and gives an
+ * expired entry once more while it is removed, so that it can be revalidated. A negative entry records that the key has no
+ * value, with its own `ttl_ms`.
  * Bound: `bytes_max` and `entries_max`. An entry is charged for its value, as given by the caller, its key and
  * `ENTRY_OVERHEAD_BYTES`; `bytes` adds the fingerprints of evicted keys. Expired entries are removed when they are met, and
  * each `set` checks two others: no timers. Overflow: eviction. An entry above `entry_bytes_max` is not kept, nor is the
@@ -52,7 +53,7 @@ export interface Found<V> {
   /** Undefined for a negative entry. */
   readonly value: V | undefined;
   readonly isNegative: boolean;
-  /** How long it is still fresh; below 0 when it is not any more. */
+  /** How long it is still fresh; 0 or less when it is not. */
   readonly ttl_ms: number;
 }
 
@@ -92,8 +93,8 @@ export class Cache<V extends Value> {
   readonly #small = new Queue<V>();
   readonly #main = new Queue<V>();
   readonly #ghosts: Ghosts;
-  /** The clock counts from here, so that times are small whole numbers. */
-  readonly #origin_ms = sched.now_ms() - 1;
+  /** The clock counts from here, so that times are small whole numbers, and never 0: that means unlimited. */
+  readonly #origin_ms = sched.now_ms() - 2;
   /** Entries that were removed by the operation under way and that the hook was not called for yet. */
   #gone: { readonly entry: Entry<V>; readonly why: 'room' | 'expired' }[] = [];
   #isInHook = false;
@@ -280,11 +281,12 @@ export class Cache<V extends Value> {
     return true;
   }
 
-  /** Rounds up: an entry may live up to 1 ms longer than requested, never shorter. */
+  /** Rounds down: an entry may live up to 1 ms shorter than requested, never longer. */
   #limit(entry: Entry<V>, ttl_ms: number, stale_ms: number): void {
     this.#expires = true;
-    entry.fresh_until = Math.ceil(this.#now_ms() + Math.max(0, ttl_ms));
-    entry.stale_until = stale_ms === Infinity ? 0 : entry.fresh_until + Math.max(0, Math.ceil(stale_ms));
+    const fresh_until = this.#now_ms() + Math.max(0, ttl_ms);
+    entry.fresh_until = Math.floor(fresh_until);
+    entry.stale_until = stale_ms === Infinity ? 0 : Math.floor(fresh_until + Math.max(0, stale_ms));
   }
 
   /** Evicts until an entry of `charge` bytes fits, or none. False in a hook, if that took an eviction. */

@@ -28,20 +28,32 @@ test('an entry is fresh, then stale, then expired, and find returns the state', 
     assert.deepEqual([hits_total, stale_hits_total, misses_total, expirations_total], [2, 1, 3, 1]);
   }));
 
-test('an entry is not fresh or stale for less than its lifetime, wherever in a millisecond it was set', () =>
+test('an entry is not fresh or stale for longer than its lifetime, wherever in a millisecond it was set', () =>
   withClock((clock) => {
     const cache = new Cache<string>({ entries_max: 10 });
     clock.advanceSync(0.75);
-    cache.set('key', 'value', 0, { ttl_ms: 1, stale_ms: 1.5 });
-    clock.advanceSync(0.75);
+    cache.set('key', 'value', 0, { ttl_ms: 2, stale_ms: 1.5 });
+    // At most 1 ms shorter.
+    clock.advanceSync(1);
     assert.equal(cache.find('key')?.state, 'fresh');
-    // At most 1 ms longer.
-    clock.advanceSync(1.25);
+    clock.advanceSync(1);
     assert.equal(cache.find('key')?.state, 'stale');
-    clock.advanceSync(0.5);
-    assert.equal(cache.find('key')?.state, 'stale');
-    clock.advanceSync(1.25);
+    clock.advanceSync(1.5);
     assert.equal(cache.find('key')?.state, 'expired');
+  }));
+
+test('an entry without any lifetime is never fresh, wherever in a millisecond it was set', () =>
+  withClock((clock) => {
+    const cache = new Cache<string>({ entries_max: 10 });
+    for (let step = 0; step < 20; step++) {
+      for (const ttl_ms of [0, -1]) {
+        cache.set('key', 'value', 0, { ttl_ms, stale_ms: Infinity });
+        assert.deepEqual([cache.get('key'), cache.find('key')?.state], [undefined, 'stale']);
+        cache.setNegative('absent', { ttl_ms });
+        assert.equal(cache.find('absent')?.state, 'expired');
+      }
+      clock.advanceSync(0.1);
+    }
   }));
 
 test('get removes an expired negative entry', () =>
