@@ -11,6 +11,7 @@ import {
   answerStarted,
   keepDrainEvents,
   onSocketAssigned,
+  readIntoOneBuffer,
   sentBytes,
   socketBelow,
   stopAfterThisRequest,
@@ -192,6 +193,39 @@ test('a parser input that is taken while Node has stopped reading is read again 
   while (!end.includes('answer 2')) await once(served.client, 'data');
   served.client.write(GET);
   while (!end.includes('answer 3')) await once(served.client, 'data', { signal: AbortSignal.timeout(10_000) });
+});
+
+test('sockets that read into one buffer keep their packets, even if a parser was attached in between', async () => {
+  const server = createServer({ noDelay: true }, (_req, res) => res.end('read'));
+  const attachParser = takeParserListener(server);
+  server.on('connection', readIntoOneBuffer);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const open = async (): Promise<[client: Socket, accepted: Socket]> => {
+    const client = connect(port, '127.0.0.1');
+    const [accepted] = (await once(server, 'connection')) as [Socket];
+    return [client, accepted];
+  };
+  const [client, accepted] = await open();
+  const [other_client, other] = await open();
+  try {
+    const buffer = Object.getOwnPropertySymbols(accepted).find(({ description }) => description === 'kBuffer');
+    assert.ok((accepted as unknown as Record<symbol, unknown>)[buffer!] instanceof Buffer);
+    client.write('first');
+    const [packet] = (await once(accepted, 'data')) as [Buffer];
+    other_client.write('later');
+    await once(other, 'data');
+    assert.equal(String(packet), 'first');
+    attachParser(accepted);
+    const parse = takeParserInput(accepted, (bytes) => parse(bytes));
+    client.write(GET);
+    const [text] = (await once(client, 'data')) as [Buffer];
+    assert.match(String(text), /read$/);
+  } finally {
+    for (const socket of [client, accepted, other_client, other]) socket.destroy();
+    server.close();
+  }
 });
 
 test('the counters of the handle advance during one large write', async () => {

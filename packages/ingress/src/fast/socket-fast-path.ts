@@ -17,6 +17,7 @@ import { corrIdFrom } from '../guards/corr-id.ts';
 import type { FastEntry, FastPath } from './fast-path.ts';
 import type { RequestChecks } from '../guards/request-checks.ts';
 import type { IngressConfig } from '../limits.ts';
+import { readIntoOneBuffer } from '../connection/node-internals.ts';
 import { holdsSeveral, PacketReader } from '../connection/packet-reader.ts';
 import type { FairScheduler } from '../connection/fair-scheduler.ts';
 import { InflightPermit } from '../guards/inflight-permit.ts';
@@ -49,8 +50,10 @@ export class SocketFastPath {
   readonly #bytes_max: number;
   /** The end of every head. */
   readonly #keep_alive: string;
-  /** Answers to requests of this event loop iteration. */
-  #due: UnparsedConnection[] = [];
+  /** Answers to requests of this event loop iteration: the first `#due_count`. Two arrays take turns. */
+  #due: (UnparsedConnection | undefined)[] = Array.from({ length: DUE_MAX });
+  #sent: (UnparsedConnection | undefined)[] = Array.from({ length: DUE_MAX });
+  #due_count = 0;
   #date_line = '';
   #date_second = -1;
 
@@ -71,16 +74,23 @@ export class SocketFastPath {
    * the next request, costs more than the rest of the answer.
    */
   sendSoon(connection: UnparsedConnection): void {
-    if (this.#due.length === 0) void sched.pause('plain.send').then(() => this.#sendDue());
-    this.#due.push(connection);
-    if (this.#due.length >= DUE_MAX) this.#sendDue();
+    if (this.#due_count === 0) void sched.pause('plain.send').then(this.#sendDue);
+    this.#due[this.#due_count] = connection;
+    this.#due_count += 1;
+    if (this.#due_count === DUE_MAX) this.#sendDue();
   }
 
-  #sendDue(): void {
+  readonly #sendDue = (): void => {
     const due = this.#due;
-    this.#due = [];
-    for (const connection of due) connection.send();
-  }
+    const count = this.#due_count;
+    this.#due = this.#sent;
+    this.#sent = due;
+    this.#due_count = 0;
+    for (let i = 0; i < count; i += 1) {
+      due[i]!.send();
+      due[i] = undefined;
+    }
+  };
 
   /** The answer to a packet; undefined if Node's parser has to read it. */
   answerTo(packet: Buffer, connection: Connection): PreparedAnswer | undefined {
@@ -142,6 +152,7 @@ class UnparsedConnection implements InflightRequest {
 
   open(): void {
     const { socket } = this.#connection;
+    readIntoOneBuffer(socket);
     socket.on('data', this.#onData);
     socket.on('end', this.#onEnd);
     socket.on('error', onError);
