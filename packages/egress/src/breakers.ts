@@ -24,6 +24,8 @@ export class Breakers {
   readonly #breakers_max: number;
   /** Least recently used first. */
   readonly #byOrigin = new Map<string, Entry>();
+  /** The last one in the table: it need not be moved there. */
+  #newest: string | undefined;
 
   constructor(init: BreakerInit, breakers_max: number) {
     this.#init = init;
@@ -42,8 +44,11 @@ export class Breakers {
   /** Marks a call to the origin as in flight until it is disposed. Throws `busy` when the table is full of such calls. */
   enter(origin: string): BreakerCall {
     const entry = this.#byOrigin.get(origin) ?? this.#add(origin);
-    this.#byOrigin.delete(origin);
-    this.#byOrigin.set(origin, entry);
+    if (origin !== this.#newest) {
+      this.#byOrigin.delete(origin);
+      this.#byOrigin.set(origin, entry);
+      this.#newest = origin;
+    }
     entry.calls++;
     return { breaker: entry.breaker, [Symbol.dispose]: () => void entry.calls-- };
   }

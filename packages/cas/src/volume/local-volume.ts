@@ -333,9 +333,8 @@ export class LocalVolume implements Volume {
   }
 
   stats(): VolumeStats {
-    const segments = this.log.files.numbers();
-    const used_bytes = segments.reduce((sum, segment) => sum + this.log.files.bytesOf(segment), 0);
-    return { used_bytes, segments: segments.length, contents: this.index.count('content') };
+    const { segments, bytes: used_bytes } = this.log.files.totals();
+    return { used_bytes, segments, contents: this.index.count('content') };
   }
 
   close(): Promise<void> {

@@ -38,8 +38,19 @@ export interface EgressAgentInit {
 /** Rounds of `readIdle` in which other requests may take the connections that it has read. */
 const ROUNDS_MAX = 4;
 
+const kIdleSince = Symbol('ron.idle_since');
+
+/** An idle connection, and the turn after which it became idle. */
+interface Kept extends Duplex {
+  [kIdleSince]?: number;
+}
+
 export class EgressAgent extends Agent {
   readonly #init: EgressAgentInit;
+  /** Turns of `readIdle` that have begun. */
+  #turns = 0;
+  /** The turn that has not begun. */
+  #next_turn: Promise<number> | undefined;
 
   constructor(init: EgressAgentInit) {
     const { idle_socket_ms, idle_sockets_max } = init.limits;
@@ -74,6 +85,7 @@ export class EgressAgent extends Agent {
   }
 
   override keepSocketAlive(socket: Duplex): boolean {
+    (socket as Kept)[kIdleSince] = this.#turns;
     // The types say void; Node's agent gives a boolean, false when the server announced to close the connection.
     const isKept = super.keepSocketAlive(socket) as unknown as boolean;
     const { canKeep, limits } = this.#init;
@@ -86,15 +98,22 @@ export class EgressAgent extends Agent {
    */
   async readIdle(origin: string): Promise<void> {
     for (let round = 0; round < ROUNDS_MAX; round++) {
-      const read = new Set(this.freeSockets[origin]);
-      if (read.size === 0) return;
-      // The first pause may end in this turn of the event loop; sockets are read between the first and the second.
-      await sched.pause('egress_idle_read');
-      await sched.pause('egress_idle_read');
+      if ((this.freeSockets[origin]?.length ?? 0) === 0) return;
+      const turn = await (this.#next_turn ??= this.#readAll());
       const next = this.freeSockets[origin]?.find((socket) => !socket.destroyed);
-      if (next === undefined || read.has(next)) return;
+      if (next === undefined || (next as Kept)[kIdleSince]! < turn) return;
     }
     this.closeIdle(origin);
+  }
+
+  /** Lets all idle connections be read; returns the turn in which they were. Requests that come before it begins share it. */
+  async #readAll(): Promise<number> {
+    // The first pause may end in this turn of the event loop; sockets are read between the first and the second.
+    await sched.pause('egress_idle_read');
+    this.#next_turn = undefined;
+    const turn = (this.#turns += 1);
+    await sched.pause('egress_idle_read');
+    return turn;
   }
 
   /** Closes the idle connections to an origin. */

@@ -16,6 +16,7 @@ import { Readable } from 'node:stream';
 import { isRonError, RonError, type Deadline } from '@ron/kernel/core';
 import { decodeBody } from '@ron/http';
 import type { EgressLimits } from '../limits.ts';
+import { ArrivedPieces } from './arrived-pieces.ts';
 import { badAnswer, judgeWire } from './errors.ts';
 import type { Framing } from './framing.ts';
 
@@ -86,18 +87,21 @@ export class AnswerBody implements AsyncIterable<Uint8Array> {
 
   async *#wire(): AsyncGenerator<Uint8Array, void, void> {
     const { res, framing, bytes_max } = this.#init;
-    const pieces = res.iterator({ destroyOnReturn: false });
-    for (let next = await this.#next(pieces); next.done !== true; next = await this.#next(pieces)) {
-      this.#received_bytes += next.value.byteLength;
+    using pieces = new ArrivedPieces(res);
+    for (;;) {
+      const piece = pieces.take() ?? (await this.#next(pieces));
+      if (piece === undefined) break;
+      this.#received_bytes += piece.byteLength;
       if (this.#received_bytes > bytes_max) throw this.#fail(tooLarge(bytes_max));
-      yield next.value;
+      yield piece;
     }
     const isShort = framing.body === 'length' && this.#received_bytes !== framing.bytes;
     if (!res.complete || isShort) throw this.#fail(judgeWire(this.#wireError));
     this.#ended = true;
   }
 
-  async #next(pieces: AsyncIterator<Uint8Array, void>): Promise<IteratorResult<Uint8Array, void>> {
+  /** Waits for the next piece; undefined at the end. */
+  async #next(pieces: ArrivedPieces): Promise<Uint8Array | undefined> {
     const { total, limits } = this.#init;
     using idle = total.child('egress_idle', limits.idle_ms);
     this.#waiting = true;

@@ -125,9 +125,22 @@ const IMF_FIXDATE = /^([A-Z][a-z]{2}), (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(
 const RFC_850 = /^([A-Z][a-z]{5,8}), (\d{2})-([A-Z][a-z]{2})-(\d{2}) (\d{2}):(\d{2}):(\d{2}) GMT$/;
 const ASCTIME = /^([A-Z][a-z]{2}) ([A-Z][a-z]{2}) ([ \d]\d) (\d{2}):(\d{2}):(\d{2}) (\d{4})$/;
 
+const DATE_CHARS_MAX = 40;
+/** The last date: answers of the same second have the same. */
+let last_text: string | undefined;
+let last_ms: number | undefined;
+
 /** An HTTP-date in any of the three forms a recipient must accept (RFC 9110, 5.6.7), as Unix ms; undefined if the text is not a date. */
 export function parseHttpDate(text: string): number | undefined {
-  if (text.length > 40) return undefined;
+  if (text.length > DATE_CHARS_MAX) return undefined;
+  if (text === last_text) return last_ms;
+  const time_ms = parseDate(text);
+  // The year of a date with two digits depends on the clock.
+  if (text.endsWith(' GMT') && !text.includes('-')) [last_text, last_ms] = [text, time_ms];
+  return time_ms;
+}
+
+function parseDate(text: string): number | undefined {
   const imf = IMF_FIXDATE.exec(text);
   if (imf !== null) return unixTime(DAYS, imf[1]!, imf[4]!, imf[3]!, imf[2]!, imf[5]!, imf[6]!, imf[7]!);
   const asctime = ASCTIME.exec(text);

@@ -45,8 +45,9 @@ export class FastEntry {
   readonly facts: AccessFacts | undefined;
   /** Whether the answer depends on `Accept-Encoding`. */
   readonly varies: boolean;
-  /** The body as text, if it is small. */
-  readonly body_text: string | undefined;
+  /** Memory for the body as text, which small bodies have in addition to their bytes. */
+  readonly text_bytes: number;
+  #body_text: string | undefined;
   /** The same content in all codings, including this one; undefined if it has no coding and no variants. */
   readonly #variants: readonly FastEntry[] | undefined;
   /**
@@ -69,8 +70,16 @@ export class FastEntry {
       return new FastEntry(variant as RamSource, facts, true);
     });
     this.#variants = this.varies ? [this, ...(others ?? [])] : undefined;
-    if (source instanceof CopiedBytes) this.body_text = source.text;
-    else this.body_text = source.size <= TEXT_BYTES_MAX ? textOf(Buffer.concat(source.ram)) : undefined;
+    this.text_bytes = source.size <= TEXT_BYTES_MAX ? source.size : 0;
+    this.#body_text = source instanceof CopiedBytes ? source.text : undefined;
+  }
+
+  /** The body as text, if it is small. Made by the first answer: many entries are replaced before they are used. */
+  get body_text(): string | undefined {
+    const { ram, size } = this.source;
+    if (this.#body_text === undefined && size <= TEXT_BYTES_MAX)
+      this.#body_text = textOf(ram.length === 1 ? ram[0]! : Buffer.concat(ram));
+    return this.#body_text;
   }
 
   get encoding(): string | undefined {

@@ -31,8 +31,8 @@ const MUTANTS = [
   },
   {
     bug: 'only the running section is preempted',
-    find: 'for (const earlier of sections) earlier.abort(reason);',
-    replace: '[...sections][0]?.abort(reason);',
+    find: 'for (const { running } of sections) running.abort(reason);',
+    replace: '[...sections][0]?.running.abort(reason);',
     model: PREEMPT,
     caught: /was not preempted/,
   },
@@ -45,8 +45,8 @@ const MUTANTS = [
   },
   {
     bug: 'close does not abort the waiters',
-    find: 'const leaving = AbortSignal.any([signal, this.#closing.signal]);',
-    replace: 'const leaving = signal;',
+    find: 'for (const section of sections) section.end(reason);',
+    replace: '{}',
     model: CLOSES,
     caught: /began after close/,
   },

@@ -18,6 +18,7 @@ import { assert, RonError } from '../errors.ts';
 import { NEVER } from './never.ts';
 import { touch } from '../sched.ts';
 import { Mutex } from './mutex.ts';
+import { onAbort } from './on-abort.ts';
 
 const RETRY_AFTER_MS = 1000;
 
@@ -32,7 +33,24 @@ export interface KeyedMutexInit {
 interface Lock {
   readonly mutex: Mutex;
   /** One for each section that runs or waits, in the order of arrival. */
-  readonly sections: Set<AbortController>;
+  readonly sections: Set<Section>;
+}
+
+class Section {
+  /** Ends the wait for the mutex. */
+  readonly waiting = new AbortController();
+  /** The signal of the section. Another one if a newcomer may abort it: that does not end the wait. */
+  readonly running: AbortController;
+
+  constructor(canBePreempted: boolean) {
+    this.running = canBePreempted ? new AbortController() : this.waiting;
+  }
+
+  /** The caller left, or the mutex was closed. */
+  end(reason: unknown): void {
+    this.running.abort(reason);
+    this.waiting.abort(reason);
+  }
 }
 
 export class KeyedMutex implements AsyncDisposable {
@@ -72,14 +90,15 @@ export class KeyedMutex implements AsyncDisposable {
     if (this.#isClosed) throw new RonError('closed', `${this.name} is closed`);
     const lock = this.#locks.get(key) ?? this.#add(key);
     if (this.#init.preempt === true && !lock.mutex.isFull) preempt(lock);
-    const cancel = new AbortController();
-    lock.sections.add(cancel);
-    const leaving = AbortSignal.any([signal, this.#closing.signal]);
+    const mine = new Section(this.#init.preempt === true);
+    lock.sections.add(mine);
+    // Controllers and listeners of our own: `AbortSignal.any` takes longer than all the rest.
+    using _ = onAbort(signal, (reason) => mine.end(reason));
     try {
-      return await lock.mutex.run(leaving, () => section(AbortSignal.any([leaving, cancel.signal])));
+      return await lock.mutex.run(mine.waiting.signal, () => section(mine.running.signal));
     } finally {
       touch(this);
-      lock.sections.delete(cancel);
+      lock.sections.delete(mine);
       if (lock.sections.size === 0) this.#drop(key, lock);
     }
   }
@@ -88,12 +107,17 @@ export class KeyedMutex implements AsyncDisposable {
   async close(reason?: RonError, signal: AbortSignal = NEVER): Promise<void> {
     touch(this);
     this.#isClosed = true;
-    if (reason !== undefined) this.#closing.abort(reason);
+    if (reason !== undefined) this.#end(reason);
     await Promise.all([...this.#locks.values()].map(({ mutex }) => mutex.close(signal)));
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  #end(reason: RonError): void {
+    this.#closing.abort(reason);
+    for (const { sections } of this.#locks.values()) for (const section of sections) section.end(reason);
   }
 
   #add(key: string): Lock {
@@ -116,5 +140,5 @@ export class KeyedMutex implements AsyncDisposable {
 function preempt({ sections }: Lock): void {
   if (sections.size === 0) return;
   const reason = new RonError('conflict', 'a newer request took over');
-  for (const earlier of sections) earlier.abort(reason);
+  for (const { running } of sections) running.abort(reason);
 }

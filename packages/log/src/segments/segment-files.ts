@@ -137,6 +137,17 @@ export class SegmentFiles {
     return [...this.#segments.keys()].filter((segment) => this.has(segment)).toSorted((a, b) => a - b);
   }
 
+  /** All segments together. */
+  totals(): { readonly segments: number; readonly bytes: number } {
+    let [segments, bytes] = [0, 0];
+    for (const known of this.#segments.values()) {
+      if (known.onFree !== undefined) continue;
+      segments += 1;
+      bytes += known.bytes;
+    }
+    return { segments, bytes };
+  }
+
   /** Keeps a segment on disk until the lease is disposed of. */
   lease(segment: number): Disposable {
     const known = this.#known(segment);

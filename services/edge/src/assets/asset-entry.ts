@@ -23,5 +23,4 @@ export class AssetEntry extends FastEntry {
 const ENTRY_OVERHEAD_BYTES = 2048;
 
 /** Small bodies are also kept as text. */
-export const costOf = ({ source, body_text }: FastEntry): number =>
-  source.size + (body_text?.length ?? 0) + ENTRY_OVERHEAD_BYTES;
+export const costOf = ({ source, text_bytes }: FastEntry): number => source.size + text_bytes + ENTRY_OVERHEAD_BYTES;

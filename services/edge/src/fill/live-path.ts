@@ -87,9 +87,10 @@ function encodeSegment(segment: string, isLast: boolean): string {
 }
 
 function encodeQuery(query: Readonly<Record<string, string>>, allowed: readonly string[]): string {
-  const given = Object.entries(query).toSorted(([one], [other]) => (one < other ? -1 : 1));
+  const given = Object.entries(query);
   if (given.length === 0) return '';
-  const parameters = given.map(([name, value]) => {
+  const sorted = given.toSorted(([one], [other]) => (one < other ? -1 : 1));
+  const parameters = sorted.map(([name, value]) => {
     if (!allowed.includes(name)) throw badRequest('the query has a parameter that is not in fill.query');
     return `${encodeText(name)}=${encodeText(value)}`;
   });

@@ -69,5 +69,4 @@ function addressIn(target: string): Address | undefined {
 }
 
 /** Small objects are also kept as text. */
-const costOf = ({ source, body_text }: FastEntry): number =>
-  source.size + (body_text?.length ?? 0) + ENTRY_OVERHEAD_BYTES;
+const costOf = ({ source, text_bytes }: FastEntry): number => source.size + text_bytes + ENTRY_OVERHEAD_BYTES;

@@ -38,7 +38,15 @@ export interface CacheControl {
 /** One element of the list: a name, and a token or a quoted string as its value. Anchored by the flag `y`. */
 const ELEMENT = /[\t ]*([!#$%&'*+.^_`|~\w-]+)(?:=([^\t ",]*|"(?:[^"\\]|\\.)*"))?[\t ]*(?:,|$)/y;
 
+/** The last header and its directives: an asset is judged several times, and an origin usually sends the same to all. */
+let last: { readonly header: string | undefined; readonly control: CacheControl } | undefined;
+
 export function parseCacheControl(header: string | undefined): CacheControl {
+  if (last === undefined || last.header !== header) last = { header, control: parse(header) };
+  return last.control;
+}
+
+function parse(header: string | undefined): CacheControl {
   const flags = new Set<FlagDirective>();
   const times = new Map<TimeDirective, number>();
   const given = header ?? '';
