@@ -11,7 +11,7 @@ import { isRonError, RonError, sched } from '@ron/kernel';
 import type { AssetCache } from '../cache/asset-cache.ts';
 import type { CachedAsset } from '../cache/cached-asset.ts';
 import type { EdgeConfig } from '../config.ts';
-import type { FillResult, Fills, Missing } from '../fill/fills.ts';
+import type { FillResult, Fills, Missing, StaleAsset } from '../fill/fills.ts';
 import { freshnessOf, type Freshness } from '../fill/freshness/freshness.ts';
 import { fillStatus, hitStatus, type HitTier } from './cache-status.ts';
 import type { DiskReads } from './disk-reads.ts';
@@ -36,6 +36,8 @@ export class FetchedAssets {
   }
 
   async answer(missing: Missing, request: Request): Promise<ByteSource> {
+    // Before the look-up: a purge may come while it waits.
+    const { generation } = this.#init.cache;
     const cached = await this.#cached(missing, request.deadline.signal);
     if (cached === undefined) {
       refuseFill(request, 'no cached answer');
@@ -43,7 +45,7 @@ export class FetchedAssets {
     }
     const freshness = this.#freshnessOf(cached);
     if (freshness.isFresh) return this.#hit(cached, freshness);
-    return await this.#answerStale(missing, cached, freshness, request);
+    return await this.#answerStale(missing, { ...cached, generation }, freshness, request);
   }
 
   async #cached({ key }: Missing, signal: AbortSignal): Promise<CachedAsset | undefined> {
@@ -57,7 +59,7 @@ export class FetchedAssets {
 
   async #answerStale(
     missing: Missing,
-    cached: CachedAsset,
+    cached: StaleAsset,
     freshness: Freshness,
     request: Request,
   ): Promise<ByteSource> {
@@ -78,7 +80,7 @@ export class FetchedAssets {
     }
   }
 
-  #fill(missing: Missing, stale: CachedAsset | undefined, request: Request): Promise<FillResult> {
+  #fill(missing: Missing, stale: StaleAsset | undefined, request: Request): Promise<FillResult> {
     const { deadline, ip } = request;
     return request.park(() => this.#init.fills.fill(missing, stale, deadline, ip));
   }

@@ -3,7 +3,7 @@
  *
  * Contract: callers of one key share one fill. Only the leader submits a job. A fill goes on without callers, up to its deadline,
  * so that the asset is cached; each caller leaves at its own deadline [edge I-4] [edge I-5]. A fill that began before a purge
- * is not joined by callers that come after it, and its asset is not kept. An asset that must not be stored is for the leader
+ * is not joined by callers that come after it, and its asset is not kept; a stale asset from before a purge is not revalidated. An asset that must not be stored is for the leader
  * only: each other caller fetches its own. Until the task `fill_log` has kept a fresh asset, later callers get it from here.
  * The allow-list is checked before the queue, by the worker, and before the asset is stored.
  * Bound: `runs_max` fills under way, `waiters` callers, `SETTLING_MAX` assets on their way to the cache. Overflow: `busy`, counted
@@ -27,7 +27,7 @@ import type { Waiters } from '@ron/service';
 import type { AssetCache } from '../cache/asset-cache.ts';
 import type { CachedAsset } from '../cache/cached-asset.ts';
 import type { Fetched } from './fetched.ts';
-import type { FilledAsset, FillResult, Fills, Missing } from './fills.ts';
+import type { FilledAsset, FillResult, Fills, Missing, StaleAsset } from './fills.ts';
 
 export const LANE = '/edge/assets';
 /** The caller whose turn in the queue revalidations in the background take. */
@@ -95,7 +95,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
     return this.#flights.size;
   }
 
-  async fill(missing: Missing, stale: CachedAsset | undefined, deadline: Deadline, ip: string): Promise<FillResult> {
+  async fill(missing: Missing, stale: StaleAsset | undefined, deadline: Deadline, ip: string): Promise<FillResult> {
     const { requireFillable, waiters } = this.#init;
     requireFillable(missing);
     const settling = this.#settled(missing);
@@ -103,7 +103,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
     return await waiters.wait(() => this.#join(missing, stale, deadline.signal, ip));
   }
 
-  refresh(missing: Missing, stale: CachedAsset): void {
+  refresh(missing: Missing, stale: StaleAsset): void {
     const { key } = missing;
     if (this.#running.get(key)?.generation === this.#init.cache.generation || this.#settling.has(key)) return;
     // It ends by the deadline of the fill. `onEnd` reports its failure.
@@ -114,7 +114,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
     await this.#flights.close();
   }
 
-  async #join(missing: Missing, stale: CachedAsset | undefined, signal: AbortSignal, ip: string): Promise<FillResult> {
+  async #join(missing: Missing, stale: StaleAsset | undefined, signal: AbortSignal, ip: string): Promise<FillResult> {
     const { key } = missing;
     const isOutdated = this.#running.has(key) && this.#running.get(key)!.generation !== this.#init.cache.generation;
     if (isOutdated) this.#detach(key);
@@ -128,7 +128,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
   async #run(
     flight_key: string,
     missing: Missing,
-    stale: CachedAsset | undefined,
+    stale: StaleAsset | undefined,
     signal: AbortSignal,
     ip: string,
   ): Promise<Joined> {
@@ -149,16 +149,18 @@ export class CoalescedFills implements Fills, AsyncDisposable {
   async #lead(
     flight_key: string,
     missing: Missing,
-    stale: CachedAsset | undefined,
+    stale: StaleAsset | undefined,
     flight: Flight,
     ip: string,
   ): Promise<FillOutcome> {
     const { work, cache, onEnd } = this.#init;
     const running: Running = { generation: cache.generation };
+    // A purge since its look-up has removed it.
+    const known = stale?.generation === running.generation ? stale : undefined;
     this.#running.set(flight_key, running);
     const deadline = flight.deadline ?? Deadline.unlimited('fill', flight);
     try {
-      const outcome = await work.submit(LANE, deadline, (scope) => this.#work(missing, stale, running, scope), ip);
+      const outcome = await work.submit(LANE, deadline, (scope) => this.#work(missing, known, running, scope), ip);
       onEnd?.(missing, outcome);
       return outcome;
     } catch (error) {
@@ -172,7 +174,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
   /** In the worker. */
   async #work(
     missing: Missing,
-    stale: CachedAsset | undefined,
+    stale: StaleAsset | undefined,
     { generation }: Running,
     scope: Deadline,
   ): Promise<FillOutcome> {

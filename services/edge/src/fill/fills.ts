@@ -9,6 +9,11 @@ export type Missing =
   | { readonly kind: 'live'; readonly key: AssetKey; readonly origin: string; readonly url: string }
   | { readonly kind: 'object'; readonly key: AssetKey };
 
+/** An asset to revalidate, with the generation of the cache before its look-up: after a later purge it is fetched anew. */
+export interface StaleAsset extends CachedAsset {
+  readonly generation: number;
+}
+
 export interface FillResult {
   /** Undefined: the origin answered 404 or 410, or storage has no such object. */
   readonly asset: CachedAsset | undefined;
@@ -27,9 +32,9 @@ export interface Fills {
    * Refuses with the reason of the page: `not_allowed`, `amnesia`, `body_cap`, `decompress_cap`, `etag_invalid`, `timeout`;
    * with `busy` if the queue is full, `bad_gateway`, `breaker_open`.
    */
-  fill(missing: Missing, stale: CachedAsset | undefined, deadline: Deadline, ip: string): Promise<FillResult>;
+  fill(missing: Missing, stale: StaleAsset | undefined, deadline: Deadline, ip: string): Promise<FillResult>;
   /** Starts a revalidation in the background, for stale-while-revalidate. Does nothing if the queue is full. */
-  refresh(missing: Missing, stale: CachedAsset): void;
+  refresh(missing: Missing, stale: StaleAsset): void;
 }
 
 /** A completed fill on its way to the task `fill_log`, through the channel `fills`. */
