@@ -41,6 +41,18 @@ test('packs that are not served are failures with the command that resolves them
   assert.match(found[2]!.fix!, /`ron pack rm b`/);
 });
 
+test('the advice never deletes the pack that is served', () => {
+  const same = 'a.pmtiles has the same name: remove one of the two';
+  const bad = [
+    { name: 'a', file: 'a.mbtiles', reason: same, is_served: true },
+    { name: 'b', file: 'b.mbtiles', reason: same, is_served: false },
+    { name: 'c', file: 'c.pmtiles', reason: 'truncated', is_served: true },
+  ];
+  const fixes = packFindings({ packs: [pack('a'), pack('c')], bad }, '').map(({ fix }) => fix);
+  const both = 'rename or delete one of the two in the directory of the packs';
+  assert.deepEqual(fixes, [undefined, both, both, 'replace it with `ron pack add FILE --name c`']);
+});
+
 test('a long list of packs that are not served is cut', () => {
   const bad = Array.from({ length: 25 }, (_, at) => ({
     name: `p${at}`,

@@ -46,9 +46,7 @@ export function packFindings({ packs, bad }: PackListDto, metrics: string): Find
       return { level: 'fail', what: oneLine(`pack ${name} is not served: ${problem}`), fix };
     }),
     ...bad.map(({ name, file, reason, is_served }): Finding => {
-      const fix = PACK_NAME_PATTERN.test(name)
-        ? `replace it with \`ron pack add FILE --name ${name}\`, or remove it with \`ron pack rm ${name}\``
-        : 'rename or delete it in the directory of the packs';
+      const fix = fixOf(name, reason, is_served);
       const effect = is_served ? ', and the earlier version is served' : '';
       return { level: is_served ? 'warn' : 'fail', what: oneLine(`${file} is refused${effect}: ${reason}`), fix };
     }),
@@ -60,6 +58,14 @@ export function packFindings({ packs, bad }: PackListDto, metrics: string): Find
   const listed = problems.slice(0, PACKS_LISTED_MAX);
   if (more <= 0) return [ok, ...listed];
   return [ok, ...listed, { level: 'fail', what: `${more} more packs are not served`, fix: 'run `ron pack ls`' }];
+}
+
+/** `ron pack rm` removes the name: not an option while the name is served, or if two files have it. */
+function fixOf(name: string, reason: string, isServed: boolean): string {
+  if (!PACK_NAME_PATTERN.test(name)) return 'rename or delete it in the directory of the packs';
+  if (reason.endsWith('remove one of the two')) return 'rename or delete one of the two in the directory of the packs';
+  const replace = `replace it with \`ron pack add FILE --name ${name}\``;
+  return isServed ? replace : `${replace}, or remove it with \`ron pack rm ${name}\``;
 }
 
 function refusedFindings(metrics: string): Finding[] {
