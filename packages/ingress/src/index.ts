@@ -5,6 +5,7 @@ export * from './bytes/byte-answer.ts';
 export * from './bytes/bytes.ts';
 export * from './bytes/conditional.ts';
 export * from './guards/corr-id.ts';
+export { pathGuard } from './guards/path-guard.ts';
 export { CopiedBytes } from './bytes/copied-bytes.ts';
 export type { EventsAnswer, ServerSentEvent } from './answer/event-stream.ts';
 export { FastEntry } from './fast/fast-path.ts';

@@ -18,7 +18,7 @@ const Text = (description: string) =>
 const PurgeSchema = Type.Object(
   {
     key: Text('One asset, by its path below /edge/assets/.'),
-    prefix: Text('All assets whose keys begin with it, such as live/tiles.example.org/a/.'),
+    prefix: Text('All assets whose keys begin with it: live/HOST/ and the beginning of a path, or o/ or pack/.'),
     host: Text('All assets of an origin: `host` or `host:port`.'),
   },
   { additionalProperties: false, minProperties: 1, maxProperties: 1 },
@@ -50,12 +50,18 @@ interface PurgeBody {
   readonly host?: string;
 }
 
-/** A key and a host may have any spelling that a request may have. A prefix is compared with keys as it is. */
+/** Each may have any spelling that a request may have. */
 function selectionOf({ key, prefix, host }: PurgeBody, allowed: readonly string[]): PurgeSelection {
   if (key !== undefined) return { key: keyOf(key, allowed) };
   if (host !== undefined) return { host: hostOf(host) };
-  if (/^(?:live|o|pack)\//.test(prefix ?? '')) return { prefix: prefix! };
-  throw new RonError('validation', 'a prefix begins with live/, o/ or pack/');
+  return { prefix: prefixOf(prefix!, allowed) };
+}
+
+/** Below `live/`, the beginning of a path has one spelling, as a path has. */
+function prefixOf(text: string, allowed: readonly string[]): string {
+  if (/^live\/[^/]+\//.test(text)) return keyOf(text, allowed);
+  if (/^(?:live\/|o\/(?:b3:[0-9a-f]{0,64})?|pack\/[a-z0-9_./-]*)$/.test(text)) return text;
+  throw new RonError('validation', 'a prefix is live/, or begins with live/HOST/, o/b3: or pack/');
 }
 
 function keyOf(text: string, allowed: readonly string[]): string {

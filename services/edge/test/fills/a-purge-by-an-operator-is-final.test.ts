@@ -36,6 +36,23 @@ test('a key in any spelling, a prefix and a host are removed; other assets stay'
   assert.match(await statusOf(edge, '/other.png'), /fwd=miss/);
 });
 
+test('a prefix in any spelling removes the assets, or is refused', async () => {
+  await using origin = await originOf((socket) => socket.write(answer('tile', FRESH)));
+  await using edge = await startFilling(origin);
+  const host = `${HOST}:${origin.port}`;
+  const purge = async (prefix: string): Promise<unknown> => {
+    const reply = await edge.call('POST', '/edge/purge', { prefix });
+    return reply.status === 200 ? (reply.json as { removed: number }).removed : reply.status;
+  };
+  const paths = ['/%C3%A9/x', '/(1)/x', '/a%20b/x', '/c/x', '/d/xy'];
+  await filled(edge, ...paths);
+  const spellings = [`${host}/\u00e9/`, `${host}/(1)/`, `${host}/a b/`, `${host.toUpperCase()}/c/`, `${host}/%64/x`];
+  for (const spelling of spellings) assert.equal(await purge(`live/${spelling}`), 1, spelling);
+  for (const bad of [`live/${host}`, `live/${host}/a%2F`, `live/${host}/%C3`, 'live/u@h/', 'o/x', 'pack/A'])
+    assert.equal(await purge(bad), 400, bad);
+  for (const good of ['live/', 'o/', 'o/b3:0a', 'pack/', 'pack/p/1/']) assert.equal(await purge(good), 0, good);
+});
+
 test('a fill that began before a purge answers its client and is not kept', async () => {
   const { promise: opened, resolve: open } = Promise.withResolvers<void>();
   await using origin = await originOf((socket) => void opened.then(() => socket.write(answer('tile', FRESH))));

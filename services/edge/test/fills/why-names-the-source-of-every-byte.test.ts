@@ -105,6 +105,16 @@ test('bad paths are refused as in a request', async () => {
     assert.equal((await at(path)).status, 400, path);
 });
 
+test('why and purge refuse every spelling that a request refuses', async () => {
+  await using edge = await startService({ flags: ['--fill.query=size'] });
+  for (const path of ['live/h/a%2Fb', 'live/h/x?size=1&size=2', 'live/h/%252F', 'live/h//a', 'live/h/a?size=%0a']) {
+    const asked = await edge.send('GET', `/edge/assets/${path}`);
+    const told = await edge.call('GET', `/edge/why?path=${encodeURIComponent(path)}`);
+    const purge = await edge.call('POST', '/edge/purge', { key: path });
+    assert.deepEqual([asked.status, told.status, purge.status], [400, 400, 400], path);
+  }
+});
+
 test('tiles and files of packs are explained by their pack', async () => {
   await using edge = await startService({});
   const pack = makePmtiles({ tiles: [{ z: 1, x: 0, y: 0, bytes: Buffer.from('tile') }], type: 'mvt', zooms: [1, 1] });
