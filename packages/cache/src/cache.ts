@@ -164,6 +164,15 @@ export class Cache<V extends Value> {
     return { state, value: entry.value, isNegative, ttl_ms };
   }
 
+  /** The entry and its state, without counting as a request. An expired one stays. */
+  inspect(key: string): Pick<Found<V>, 'state' | 'value' | 'isNegative'> | undefined {
+    touch(this);
+    const entry = this.#entries.get(key);
+    if (entry === undefined) return undefined;
+    const state = stateOf(entry, entry.fresh_until === 0 ? 0 : this.#now_ms());
+    return { state, value: entry.value, isNegative: entry.value === undefined };
+  }
+
   /** The fresh value, without counting as a request. */
   peek(key: string): V | undefined {
     touch(this);

@@ -154,6 +154,13 @@ export class EvictingStore {
     return undefined;
   }
 
+  /** The note of a name whose object is there. Does not count as a use. */
+  async peek(name: string, signal: AbortSignal): Promise<Uint8Array | undefined> {
+    const entry = this.#named.get(name) ?? (await this.#adopt(name, signal));
+    const found = entry && (await this.#read(entry, signal));
+    return found?.isCurrent() === true ? found.note : undefined;
+  }
+
   /** An object that a writer has just finished, before it has a name. */
   async openObject(address: Address, signal: AbortSignal): Promise<Pick<FoundObject, 'object' | 'hold'> | undefined> {
     const object = await this.#init.store.open(address, signal);

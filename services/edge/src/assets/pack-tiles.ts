@@ -53,6 +53,15 @@ export class PackTiles {
 
   /** Undefined: no tile at a valid place. Throws `not_found` for a place or an extension that the pack does not have. */
   async read(target: TileTarget, signal: AbortSignal): Promise<AssetEntry | undefined> {
+    return await this.#read(target, signal, false);
+  }
+
+  /** The same, but the tile is neither marked as used nor kept in memory. */
+  async peek(target: TileTarget, signal: AbortSignal): Promise<AssetEntry | undefined> {
+    return await this.#read(target, signal, true);
+  }
+
+  async #read(target: TileTarget, signal: AbortSignal, isPeek: boolean): Promise<AssetEntry | undefined> {
     const mount = this.#packs.get(target.pack);
     if (mount === undefined) throw this.#packs.absence(target.pack);
     const { pack } = mount;
@@ -61,9 +70,11 @@ export class PackTiles {
       throw new RonError('not_found', `the tiles of the pack have the extension ${canonicalExt(pack.info.tile_type)}`);
     if (!pack.isInside(z, x, y)) throw new RonError('not_found', 'the place is outside of the pack');
     using _ = mount.hold();
-    const found = this.cached(tileKey(mount.name, target.place, canonicalExt(pack.info.tile_type)));
+    const key = tileKey(mount.name, target.place, canonicalExt(pack.info.tile_type));
+    const found = isPeek ? (this.#ram.peek(key)?.asset?.entry as AssetEntry | undefined) : this.cached(key);
     if (found !== undefined) return found;
     const tile = pack.tileNow?.(z, x, y) ?? (await this.#reads.run(signal, () => pack.tile(z, x, y, signal)));
+    if (isPeek) return tile && new AssetEntry(storedTile(tile, pack.info.tile_type, 'pack'), 'pack');
     return tile && this.#remember(mount, target.place, tile);
   }
 

@@ -13,6 +13,12 @@ export interface RamAsset {
   readonly owner: { readonly isRetired: boolean } | undefined;
 }
 
+export interface FoundInRam {
+  readonly asset: RamAsset | undefined;
+  readonly isNegative: boolean;
+  readonly isFresh: boolean;
+}
+
 export interface RamLifetime {
   readonly ttl_ms?: number;
   readonly stale_ms?: number;
@@ -24,9 +30,9 @@ export interface AssetRam {
   /** A fresh asset. One map lookup. */
   get(key: AssetKey): RamAsset | undefined;
   /** A fresh or stale asset, or a negative entry. */
-  find(
-    key: AssetKey,
-  ): { readonly asset: RamAsset | undefined; readonly isNegative: boolean; readonly isFresh: boolean } | undefined;
+  find(key: AssetKey): FoundInRam | undefined;
+  /** The same, without counting as a use. */
+  peek(key: AssetKey): FoundInRam | undefined;
   set(key: AssetKey, asset: RamAsset, bytes: number, lifetime: RamLifetime): void;
   setNegative(key: AssetKey, ttl_ms: number): void;
   delete(key: AssetKey): void;
@@ -69,6 +75,8 @@ export interface AssetCache {
   readonly generation: number;
   /** The asset from memory or disk, fresh or stale. Marks it as used. */
   find(key: AssetKey, signal: AbortSignal): Promise<CachedAsset | undefined>;
+  /** The same without its bytes: it is not marked as used, and not put into memory. */
+  peek(key: AssetKey, signal: AbortSignal): Promise<Pick<CachedAsset, 'meta' | 'tier'> | undefined>;
   /** `expected_bytes`: the size, if it is known; it saves copies. */
   writer(bytes_max: number, expected_bytes?: number): BodyWriter;
   /**

@@ -31,6 +31,12 @@ export class RamAssets implements AssetRam {
     return { asset: found.value, isNegative: found.isNegative, isFresh: found.state === 'fresh' };
   }
 
+  peek(key: AssetKey): ReturnType<AssetRam['peek']> {
+    const found = this.#cache.inspect(key);
+    if (found === undefined || found.state === 'expired' || found.value?.owner?.isRetired === true) return undefined;
+    return { asset: found.value, isNegative: found.isNegative, isFresh: found.state === 'fresh' };
+  }
+
   /** Whether there is a fresh asset. Does not count as a use. */
   has(key: AssetKey): boolean {
     return this.#cache.has(key);

@@ -37,7 +37,7 @@ export interface DiskTier extends RunningPart {
 
 export type CacheStore = Pick<
   EvictingStore,
-  'find' | 'keep' | 'removeWhere' | 'has' | 'forget' | 'writer' | 'openObject'
+  'find' | 'peek' | 'keep' | 'removeWhere' | 'has' | 'forget' | 'writer' | 'openObject'
 >;
 
 export interface TieredCacheInit {
@@ -108,6 +108,19 @@ export class TieredCache implements AssetCache, RunningPart, AsyncDisposable {
     } catch (error) {
       signal.throwIfAborted();
       disk.readResult(error);
+      return undefined;
+    }
+  }
+
+  async peek(key: AssetKey, signal: AbortSignal): Promise<Pick<CachedAsset, 'meta' | 'tier'> | undefined> {
+    const inRam = this.ram.peek(key)?.asset?.meta;
+    if (inRam !== undefined) return { meta: inRam, tier: 'ram' };
+    try {
+      const note = await this.#init.disk?.store?.peek(key, signal);
+      const meta = note && parseNote(note);
+      return meta && { meta, tier: 'cas' };
+    } catch {
+      signal.throwIfAborted();
       return undefined;
     }
   }

@@ -1,12 +1,14 @@
 /**
  * Explains an asset: where it is, why it is fresh or stale, and where its bytes come from.
  *
- * Contract: fetches nothing and changes no entry. The proof is that of the entry with exactly the provenance of the asset; an
- * entry of another log, a pruned one or a damaged log gives `proof_problem` instead.
+ * Contract: fetches nothing, changes no entry, puts nothing into memory and marks nothing as used. The proof is that of the entry
+ * with exactly the provenance of the asset; an entry of another log, a pruned one or a damaged log gives `proof_problem` instead.
+ * Bound: reads from disk are within `edge.reads_max`. Overflow: `busy`.
  */
 import { isRonError, RonError, sched } from '@ron/kernel';
 import type { AuditProof, EdgeFillable, EdgeFreshnessDto, EdgeProvenanceDto, EdgeWhyDto, Address } from '@ron/proto';
 import { tileKey, type AssetTarget } from '../assets/asset-target.ts';
+import type { DiskReads } from '../assets/disk-reads.ts';
 import type { PackTiles, TileTarget } from '../assets/pack-tiles.ts';
 import { canonicalExt } from '../assets/tile-answer.ts';
 import type { AssetCache } from '../cache/asset-cache.ts';
@@ -22,8 +24,9 @@ import type { Packs } from '../packs/packs.ts';
 export interface ExplainInit {
   readonly current: { readonly value: EdgeConfig };
   readonly packs: Pick<Packs, 'get'>;
-  readonly tiles: Pick<PackTiles, 'cached' | 'read'>;
-  readonly cache: Pick<AssetCache, 'find' | 'ram'>;
+  readonly tiles: Pick<PackTiles, 'peek'>;
+  readonly cache: Pick<AssetCache, 'peek'> & { readonly ram: Pick<AssetCache['ram'], 'peek'> };
+  readonly reads: Pick<DiskReads, 'run'>;
   readonly fillLog: Pick<FillLog, 'proof'>;
 }
 
@@ -69,30 +72,29 @@ async function explainTile(init: ExplainInit, target: TileTarget, signal: AbortS
     mount === undefined ? target.ext : canonicalExt(mount.pack.info.tile_type),
   );
   const why = { ...NOTHING, key, pack: packOf(init, target.pack) };
-  const isInMemory = tiles.cached(key) !== undefined;
-  const entry = await tiles.read(target, signal).catch((error: unknown) => {
+  const entry = await tiles.peek(target, signal).catch((error: unknown) => {
     if (isRonError(error, 'not_found')) return undefined;
     throw error;
   });
   if (entry === undefined) return why;
   const { size, etag, media_type } = entry.source;
   const address = etag === undefined ? null : (etag.slice(1, -1) as Address);
-  return { ...why, tier: isInMemory ? 'ram' : 'pack', state: 'fresh', address, size, media_type: media_type ?? null };
+  return { ...why, tier: entry.tier, state: 'fresh', address, size, media_type: media_type ?? null };
 }
 
 async function explainFetched(init: ExplainInit, missing: Missing, signal: AbortSignal): Promise<EdgeWhyDto> {
-  const { cache, current } = init;
+  const { cache, current, reads } = init;
   const { key } = missing;
   const why = { ...NOTHING, key, fillable: fillableOf(missing, current.value) };
-  const held = cache.ram.find(key);
+  const held = cache.ram.peek(key);
   if (held?.isNegative === true && held.isFresh) return { ...why, tier: 'ram', state: 'negative' };
-  const isInMemory = held?.asset?.meta !== undefined;
-  const meta = held?.asset?.meta ?? (await cache.find(key, signal))?.meta;
+  const inMemory = held?.asset?.meta;
+  const meta = inMemory ?? (await reads.run(signal, () => cache.peek(key, signal)))?.meta;
   if (meta === undefined) return why;
   const freshness = freshnessDto(meta, current.value);
   return {
     ...why,
-    tier: isInMemory ? 'ram' : 'cas',
+    tier: inMemory === undefined ? 'cas' : 'ram',
     state: freshness === null || freshness.is_fresh ? 'fresh' : 'stale',
     address: meta.address,
     size: meta.size,

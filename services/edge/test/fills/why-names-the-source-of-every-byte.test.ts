@@ -74,6 +74,23 @@ test('after a restart the asset is found on disk with the same provenance and pr
   await first[Symbol.asyncDispose]();
 });
 
+test('an explanation changes nothing: no tile and no asset gets into memory by it', async () => {
+  await using origin = await originOf((socket) => socket.write(answer('tile', FRESH)));
+  const first = await startFilling(origin);
+  await using _ = first;
+  const path = first.pathOf('/a.png');
+  assert.equal((await first.send('GET', path)).status, 200);
+  await kept(first);
+  await first.edge[Symbol.asyncDispose]();
+  await using edge = await startService({ dir: first.dir });
+  const pack = makePmtiles({ tiles: [{ z: 1, x: 0, y: 0, bytes: Buffer.from('tile') }], type: 'mvt', zooms: [1, 1] });
+  await edge.send('PUT', '/edge/packs/p', { headers: await edge.allow(), body: pack });
+  for (let times = 0; times < 3; times += 1) {
+    assert.equal((await why(edge, path)).tier, 'cas');
+    assert.equal((await why(edge, 'pack/p/1/0/0.mvt')).tier, 'pack');
+  }
+});
+
 test('a short memory of a 404 is explained', async () => {
   await using origin = await originOf((socket) => socket.write(statusAnswer(404)));
   await using edge = await startFilling(origin);
