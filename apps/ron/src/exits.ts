@@ -8,7 +8,7 @@ export const EXITS = {
   ok: { code: 0, when: 'success' },
   failed: {
     code: 1,
-    when: '`ron doctor` or `ron scrub` found a problem, a task failed, or the current state does not allow the operation',
+    when: '`ron doctor` or `ron scrub` found a problem, a task failed, or the state, a policy or a limit of the service does not allow the operation',
   },
   usage: { code: 64, when: 'unknown command or flag, or an invalid argument' },
   data: { code: 65, when: 'data does not match its address or signature; it was discarded' },
@@ -61,6 +61,10 @@ const EXIT_OF_CODE: Partial<Record<ErrorCode, Exit>> = {
   bad_request: 'usage',
   validation: 'usage',
   unprocessable: 'usage',
+  bad_path: 'usage',
+  uri_too_long: 'usage',
+  bad_gateway: 'unavailable',
+  not_cached: 'unavailable',
 };
 
 const EXIT_OF_SYSTEM_CODE: Readonly<Record<string, Exit>> = {
@@ -71,10 +75,16 @@ const EXIT_OF_SYSTEM_CODE: Readonly<Record<string, Exit>> = {
   EPERM: 'permission',
 };
 
+function exitOfOther({ retryable, status }: RonError): Exit {
+  if (retryable) return 'temporary';
+  // A refusal, such as a policy or a limit of the service.
+  return status >= 400 && status < 500 ? 'failed' : 'internal';
+}
+
 export function exitOf(error: unknown): Exit {
   if (error instanceof CliError) return error.exit;
   if (isRefusedFile(error)) return 'permission';
-  if (isRonError(error)) return EXIT_OF_CODE[error.code] ?? (error.retryable ? 'temporary' : 'internal');
+  if (isRonError(error)) return EXIT_OF_CODE[error.code] ?? exitOfOther(error);
   const code = systemCode(error);
   if (code === undefined) return 'internal';
   return EXIT_OF_SYSTEM_CODE[code] ?? 'io';
