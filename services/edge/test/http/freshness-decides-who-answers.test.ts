@@ -20,6 +20,8 @@ const ROWS: readonly Row[] = [
   ['fresh', 'cache-control: max-age=60, must-revalidate'],
   ['fresh', 'cache-control: max-age=99999999999'],
   ['fresh', 'cache-control: max-age=60', 'age: 30'],
+  ['fresh', 'cache-control: max-age=60', 'age: 1, 100'],
+  ['fresh', 'cache-control: max-age=60', 'age: -100'],
   ['fresh', 'cache-control: s-maxage=60'],
   ['fresh', 'cache-control: s-maxage=60, max-age=0'],
   ['fresh', 'cache-control: max-age=60', `expires: ${at(-DAY_S)}`],
@@ -48,11 +50,17 @@ const ROWS: readonly Row[] = [
   ['stale', `expires: ${at(60)}`, `date: ${at(60)}`],
   ['stale', 'cache-control: public'],
   ['stale', 'cache-control: must-revalidate'],
+  ['stale', 'cache-control: max-age=60', 'age: 2147483648'],
+  ['stale', 'cache-control: max-age=60', 'age: 99999999999999999999'],
+  ['stale', 'cache-control: max-age=60', 'age: 100, 1'],
+  ['stale', 'cache-control: max-age=60', 'age: 100', 'age: 1'],
   ['unstored', 'cache-control: no-store'],
   ['unstored', 'cache-control: no-store, max-age=60'],
   ['unstored', 'cache-control: private, max-age=60'],
   ['unstored', 'cache-control: PRIVATE'],
   ['unstored', 'cache-control: private="x-header", max-age=60'],
+  ['unstored', 'cache-control: max-age=60; private'],
+  ['unstored', 'cache-control: max-age=60, private="set-cookie'],
 ];
 
 let origin: Hostile;

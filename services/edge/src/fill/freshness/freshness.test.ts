@@ -116,10 +116,43 @@ test('objects of storage are always fresh', () => {
   assert.equal(freshnessOf({ freshness: undefined }, NO_STALE, AT_MS + 1e12).fresh_ms, Infinity);
 });
 
-test('only no-store and private keep an answer out of a shared cache', () => {
+const MALFORMED = [
+  'private; max-age=60',
+  'max-age=60; private',
+  'max-age=60;private',
+  'max-age=60, private;',
+  'no-store; max-age=60, max-age=60',
+  'max-age=60, private="set-cookie',
+  'max-age=60, no-store =1',
+  'max-age=60, private= "a"',
+  'max-age=60 private',
+  'max-age=60 no-cache',
+  '"private", max-age=60',
+  'max-age="60, private"',
+  'max-age="60, No-Store"',
+  'x=(private), max-age=60',
+  '@@@, max-age=60',
+];
+
+test('no-store, private and a malformed header keep an answer out of a shared cache', () => {
   for (const header of ['no-store', 'max-age=60, Private', 'private="x"', 'x,no-store', `a=${'b'.repeat(5000)}`])
     assert.equal(isStorable(header), false, header);
-  for (const header of [undefined, '', 'no-cache', 'max-age=0', 'x="no-store"', 'no-storex', 'public'])
+  for (const header of MALFORMED) assert.equal(isStorable(header), false, header);
+  for (const header of [
+    undefined,
+    '',
+    ' ',
+    ',',
+    ', max-age=60 ,\t,',
+    'x="\\", private"',
+    'x="\u00e9"',
+    'max-age=',
+    'no-cache',
+    'max-age=0',
+    'x="no-store"',
+    'no-storex',
+    'public',
+  ])
     assert.equal(isStorable(header), true, String(header));
 });
 

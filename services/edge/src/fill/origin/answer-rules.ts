@@ -8,6 +8,7 @@
  */
 import { RonError } from '@ron/kernel';
 import type { FreshnessFields } from '../../cache/cached-asset.ts';
+import { DELTA_S_MAX } from '../freshness/cache-control.ts';
 import { isStorable } from '../freshness/freshness.ts';
 
 /** As `Answer` of the HTTP client: lower-case names, repeated headers one by one. */
@@ -100,15 +101,21 @@ function unchanged(
 const opaque = (etag: string): string => etag.replace(/^W\//, '');
 
 function freshnessFields(headers: AnswerHeaders, times: AnswerTimes): FreshnessFields {
-  const age = joined(headers, 'age') ?? '';
   return {
     cache_control: joined(headers, 'cache-control'),
     expires: short(headers, 'expires'),
     date: short(headers, 'date'),
     last_modified: short(headers, 'last-modified'),
-    age_s: /^\d{1,9}$/.test(age) ? Number(age) : 0,
+    age_s: ageIn(headers),
     ...times,
   };
+}
+
+/** The first value, if there are several (RFC 9111, 5.1); a malformed one counts as absent. */
+function ageIn(headers: AnswerHeaders): number {
+  const [first = ''] = (headers['age']?.[0] ?? '').split(',', 1);
+  const age = first.trim();
+  return /^\d+$/.test(age) ? Math.min(Number(age), DELTA_S_MAX) : 0;
 }
 
 function joined(headers: AnswerHeaders, name: string): string | undefined {
