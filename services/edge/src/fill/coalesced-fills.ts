@@ -36,7 +36,7 @@ const SETTLING_MAX = 4096;
 const NEGATIVE_JITTER = 0.1;
 
 export interface CoalescedFillsInit {
-  readonly work: Pick<WorkQueue, 'submit'>;
+  readonly work: Pick<WorkQueue, 'submit' | 'depth' | 'capacity'>;
   readonly waiters: Pick<Waiters, 'wait' | 'onBusy'>;
   readonly fills: Pick<Mpsc<FilledAsset>, 'trySend'>;
   readonly cache: { readonly generation: number; readonly ram: Pick<AssetCache['ram'], 'setNegative'> };
@@ -105,7 +105,10 @@ export class CoalescedFills implements Fills, AsyncDisposable {
 
   refresh(missing: Missing, stale: StaleAsset): void {
     const { key } = missing;
-    if (this.#running.get(key)?.generation === this.#init.cache.generation || this.#settling.has(key)) return;
+    const { work, cache } = this.#init;
+    if (this.#running.get(key)?.generation === cache.generation || this.#settling.has(key)) return;
+    // No client is refused then, and none loses its place in the queue.
+    if (work.depth >= work.capacity) return;
     // It ends by the deadline of the fill. `onEnd` reports its failure.
     void this.#join(missing, stale, NEVER, INTERNAL).catch(() => undefined);
   }
@@ -140,8 +143,9 @@ export class CoalescedFills implements Fills, AsyncDisposable {
       });
       return { outcome, isLeader };
     } catch (error) {
-      // The queue has counted the job of the leader.
-      if (isRonError(error, 'busy') && !(isLeader && error.op === LANE)) this.#init.waiters.onBusy();
+      // The queue has counted the job of the leader. Behind a revalidation in the background there is no request.
+      const isRequest = ip !== INTERNAL;
+      if (isRequest && isRonError(error, 'busy') && !(isLeader && error.op === LANE)) this.#init.waiters.onBusy();
       throw error;
     }
   }

@@ -35,7 +35,7 @@ export function fillFlight(Class: typeof CoalescedFills, { callers, leavers, out
     const given = new Map<string, number>();
     const fills = new Class({
       // The queue has a model of its own.
-      work: { submit: (_lane, deadline, work) => work(deadline) },
+      work: { submit: (_lane, deadline, work) => work(deadline), depth: 0, capacity: 1 },
       waiters: { wait: (begin) => begin(), onBusy: () => undefined },
       fills: {
         trySend: (filled: FilledAsset) => {

@@ -106,6 +106,26 @@ test('within stale-while-revalidate the stale asset is answered at once, and rep
   assert.equal(origin.requests.length, 2);
 });
 
+test('with a full queue no revalidation begins, and no request counts as refused', async () => {
+  const { promise: opened, resolve: open } = Promise.withResolvers<void>();
+  await using origin = await originOf(
+    inTurn(sends(answer('tile', STALE)), (socket) => void opened.then(() => socket.write(answer('tile', STALE)))),
+  );
+  const flags = ['--edge.workers=1', '--edge.work_capacity=1', '--fill.stale_while_revalidate=1h'];
+  await using edge = await startFilling(origin, { flags });
+  assert.equal((await edge.get('/a.png')).status, 200);
+  await kept(edge);
+  const waiting = [edge.get('/1.png')];
+  await eventually('one runs', () => origin.requests.length === 2);
+  waiting.push(edge.get('/2.png'));
+  await eventually('one waits', async () => (await edge.metric('queue_depth{queue="work"}')) === 1);
+  for (let at = 0; at < 3; at += 1) assert.equal((await edge.get('/a.png')).text, 'tile');
+  assert.equal(await edge.metric('busy_rejections_total{endpoint="/edge/assets"}'), 0);
+  assert.equal(await edge.metric('edge_fills_total{result="refused"}'), 0);
+  open();
+  for (const { status } of await Promise.all(waiting)) assert.equal(status, 200);
+});
+
 for (const [control, status] of [
   ['max-age=0', 200],
   ['max-age=0, must-revalidate', 502],
