@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import test from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { NEVER } from './never.ts';
 import { onAbort } from './on-abort.ts';
 
@@ -51,4 +54,23 @@ test('two registrations of one function on one signal are independent', () => {
 test('the signal that never aborts gets no listener', () => {
   onAbort(NEVER, () => assert.fail('NEVER aborted'));
   assert.equal(listeners(NEVER), 0);
+});
+
+test('a disposed registration keeps nothing of its listener', async () => {
+  setFlagsFromString('--expose-gc');
+  const gc = runInNewContext('gc') as () => void;
+  const { signal } = new AbortController();
+  const registrations: Disposable[] = [];
+  const register = (): WeakRef<object> => {
+    const reached = {};
+    registrations.push(onAbort(signal, () => void reached));
+    return new WeakRef(reached);
+  };
+  const reached = register();
+  registrations[0]![Symbol.dispose]();
+  // A WeakRef keeps its target until the end of the turn.
+  await setImmediate();
+  gc();
+  assert.equal(reached.deref(), undefined);
+  assert.equal(registrations.length, 1);
 });

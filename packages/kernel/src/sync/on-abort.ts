@@ -24,7 +24,11 @@ const NOTHING: Disposable = { [Symbol.dispose]: () => undefined };
 /** The listener object itself: a registration costs one allocation besides the caller's closure. */
 class AbortRegistration implements Disposable {
   readonly #signal: AbortSignal;
-  readonly #listener: (reason: unknown) => void;
+  /**
+   * Undefined after disposal: a removed listener of a signal still refers to the listeners that were added after it, so all
+   * that they reach would survive minor garbage collections.
+   */
+  #listener: ((reason: unknown) => void) | undefined;
 
   constructor(signal: AbortSignal, listener: (reason: unknown) => void) {
     this.#signal = signal;
@@ -33,10 +37,14 @@ class AbortRegistration implements Disposable {
   }
 
   handleEvent(): void {
-    this.#listener(this.#signal.reason);
+    const listener = this.#listener;
+    this.#listener = undefined;
+    listener?.(this.#signal.reason);
   }
 
   [Symbol.dispose](): void {
+    if (this.#listener === undefined) return;
+    this.#listener = undefined;
     this.#signal.removeEventListener('abort', this);
   }
 }
