@@ -40,7 +40,7 @@ export const edge = defineService({
     const { packs, cache, fills, fillLog, keeper, work, tiles, hits, mode } = parts;
     return {
       routes: routes({ ...parts, current, guardReads: config.auth.reads }),
-      ...(config.edge.fast_path && { fast: fastAssets(tiles, hits) }),
+      ...(config.edge.fast_path && { fast: fastAssets(tiles, hits, () => current.value.fill.query) }),
       cors: () => current.value.cors.origins,
       reasons: REASONS,
       gates: gatesOf({ packs, cache, fills, fillLog, work, supervisor: runtime.supervisor }),

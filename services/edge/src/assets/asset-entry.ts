@@ -1,14 +1,31 @@
 /** An asset in memory with its prepared answer, and the tier that its answers are counted under. */
 import { chooseVariant, FastEntry, type RamSource } from '@ron/ingress';
+import { sched } from '@ron/kernel';
 import type { AccessFacts } from '@ron/proto';
 import type { HitTier } from './cache-status.ts';
 
+/** When an asset is fresh, by the wall clock (Unix ms). */
+export interface FreshWindow {
+  readonly from_ms: number;
+  readonly until_ms: number;
+}
+
 export class AssetEntry extends FastEntry {
   readonly tier: HitTier;
+  readonly #fresh: FreshWindow | undefined;
 
-  constructor(source: RamSource, tier: HitTier, facts?: AccessFacts) {
+  /** `fresh`: undefined for an asset that is always fresh. */
+  constructor(source: RamSource, tier: HitTier, facts?: AccessFacts, fresh?: FreshWindow) {
     super(source, facts);
     this.tier = tier;
+    this.#fresh = fresh;
+  }
+
+  /** Whether it is fresh by the wall clock, which may have been set since. */
+  get isFresh(): boolean {
+    if (this.#fresh === undefined) return true;
+    const now_ms = sched.wall_ms();
+    return now_ms >= this.#fresh.from_ms && now_ms < this.#fresh.until_ms;
   }
 
   /** Undefined for a client that prefers the tile without its coding: the route decodes it. */

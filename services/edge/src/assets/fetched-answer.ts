@@ -54,14 +54,16 @@ export interface PreparedAsset {
 
 /** The asset as it is kept in memory: fresh for its lifetime, then stale until it is evicted. */
 export function prepareAsset(meta: AssetMeta, body: Uint8Array, rules: StaleRules): PreparedAsset {
-  const freshness = freshnessOf(meta, rules, sched.wall_ms());
-  const { fresh_ms } = freshness;
+  const now_ms = sched.wall_ms();
+  const freshness = freshnessOf(meta, rules, now_ms);
+  const { fresh_ms, fresh_from_ms: from_ms } = freshness;
+  const fresh = fresh_ms === Infinity ? undefined : { from_ms, until_ms: now_ms + fresh_ms };
   const ram = [body];
   const bare: ByteSource = { size: meta.size, media_type: meta.media_type, ram, read: readOf(body) };
   const source = fetchedSource(meta, bare, hitStatus('ram', expiresOf(freshness)), freshness.age_s);
   const address = addressIn(meta.key);
-  const entry = new AssetEntry({ ...source, ram }, 'ram', address === undefined ? undefined : { address });
-  const lifetime = fresh_ms === Infinity ? {} : { ttl_ms: fresh_ms, stale_ms: Infinity };
+  const entry = new AssetEntry({ ...source, ram }, 'ram', address === undefined ? undefined : { address }, fresh);
+  const lifetime = fresh === undefined ? {} : { ttl_ms: fresh_ms, stale_ms: Infinity };
   return { asset: { entry, meta, owner: undefined }, bytes: costOf(entry), lifetime };
 }
 

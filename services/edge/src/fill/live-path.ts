@@ -11,6 +11,7 @@
  *   // key: live/tiles.example.org/a%20b.png?size=2, url: https://tiles.example.org/a%20b.png?size=2
  */
 import { RonError } from '@ron/kernel';
+import type { AssetKey } from '../assets/asset-key.ts';
 import type { Missing } from './fills.ts';
 
 export type LiveAsset = Extract<Missing, { kind: 'live' }>;
@@ -49,6 +50,17 @@ export function parseLive(
   if (key.length > KEY_CHARS_MAX)
     throw new RonError('uri_too_long', `the path is longer than ${KEY_CHARS_MAX} characters`);
   return { kind: 'live', key, origin, url: origin + below };
+}
+
+/** Whether all parameters of a key are in `allowed`, which a reload may have changed since the key was made. */
+export function hasAllowedQuery(key: AssetKey, allowed: readonly string[]): boolean {
+  const at = key.indexOf('?');
+  if (at < 0) return true;
+  // Names that may be allowed have no encoded characters.
+  return key
+    .slice(at + 1)
+    .split('&')
+    .every((parameter) => allowed.includes(parameter.slice(0, parameter.indexOf('='))));
 }
 
 /** The origin in its one spelling; undefined for text that is not `https://host[:port]`. The port 443 is left out. */

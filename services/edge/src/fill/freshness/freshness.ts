@@ -40,6 +40,8 @@ export interface Freshness {
   readonly isFresh: boolean;
   /** How long it stays fresh; 0 if it is stale. */
   readonly fresh_ms: number;
+  /** Before this time (Unix ms) it is not fresh: the clock was set back since the answer arrived. */
+  readonly fresh_from_ms: number;
   /** How long, from now, it may be served while a revalidation runs, and while the origin fails. Both include `fresh_ms`. */
   readonly while_revalidate_ms: number;
   readonly if_error_ms: number;
@@ -58,6 +60,7 @@ const OBJECT: Freshness = {
   resident_ms: 0,
   isFresh: true,
   fresh_ms: Infinity,
+  fresh_from_ms: -Infinity,
   while_revalidate_ms: Infinity,
   if_error_ms: Infinity,
   mustRevalidate: false,
@@ -75,7 +78,8 @@ export function freshnessOf(meta: Pick<AssetMeta, 'freshness'>, rules: StaleRule
   if (fields === undefined) return OBJECT;
   const control = parseCacheControl(fields.cache_control);
   const { source, lifetime_s } = lifetimeOf(fields, control);
-  const isClockBack = now_ms < fields.response_ms - CLOCK_STEP_MS;
+  const fresh_from_ms = fields.response_ms - CLOCK_STEP_MS;
+  const isClockBack = now_ms < fresh_from_ms;
   const { apparent_ms, delay_ms } = initialAge(fields);
   const resident_ms = Math.max(0, now_ms - fields.response_ms);
   const age_ms = Math.max(apparent_ms, fields.age_s * 1000 + delay_ms) + resident_ms;
@@ -96,6 +100,7 @@ export function freshnessOf(meta: Pick<AssetMeta, 'freshness'>, rules: StaleRule
     resident_ms,
     isFresh: rest_ms > 0,
     fresh_ms: Math.max(0, rest_ms),
+    fresh_from_ms,
     while_revalidate_ms: staleWithin(rules.stale_while_revalidate, times.get('stale-while-revalidate')),
     if_error_ms: staleWithin(rules.stale_if_error, times.get('stale-if-error')),
     mustRevalidate,
