@@ -111,6 +111,7 @@ const FAULTS: readonly Fault[] = [
   bad('Vary by everything', answer('tile', 'vary: *')),
   bad('no media type', answer('tile').replace('content-type: image/png\r\n', '')),
   bad('a media type that is not allowed', answer('<script>', 'content-type: text/html')),
+  bad('a range of media types', answer('tile', 'content-type: image/*')),
   bad('two media types', answer('tile', 'content-type: image/png', 'content-type: text/html')),
   bad('an unknown encoding', encoded('compress', Buffer.from('tile'))),
   bad('two encodings', encoded('gzip, gzip', gzipSync(gzipSync('tile')))),

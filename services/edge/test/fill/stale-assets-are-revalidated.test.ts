@@ -61,12 +61,38 @@ test('a changed asset replaces the stale one', async () => {
   assert.equal((await edge.get('/a.png')).text, 'new');
 });
 
-test('304 for another version is 502, and the stale asset is not served as fresh', async () => {
+for (const header of ['etag: "2"', 'etag: 2', 'set-cookie: a=b', 'vary: *'])
+  test(`after 304 with ${header} the asset is fetched once without conditions`, async () => {
+    await using origin = await originOf((socket, head) => {
+      if (/if-none-match/i.test(head)) socket.write(statusAnswer(304, header, 'cache-control: max-age=60'));
+      else socket.write(answer(`tile ${origin.requests.length}`, STALE));
+    });
+    await using edge = await startFilling(origin);
+    assert.equal((await edge.get('/a.png')).text, 'tile 1');
+    await kept(edge);
+    assert.equal((await edge.get('/a.png')).text, 'tile 3');
+    assert.equal(origin.requests.length, 3);
+  });
+
+test('an asset without an ETag whose 304 has one is fetched without conditions', async () => {
+  const tile = answer('tile', MODIFIED, STALE).replace('etag: "1"\r\n', '');
+  await using origin = await originOf((socket, head) => {
+    socket.write(/if-modified-since/i.test(head) ? statusAnswer(304, 'etag: "7"') : tile);
+  });
+  await using edge = await startFilling(origin, { flags: ['--fill.etag=any'] });
+  assert.equal((await edge.get('/a.png')).text, 'tile');
+  await kept(edge);
+  assert.equal((await edge.get('/a.png')).text, 'tile');
+  assert.equal(origin.requests.length, 3);
+});
+
+test('304 again without conditions is 502, and the stale asset is not served as fresh', async () => {
   await using origin = await originOf(inTurn(sends(answer('tile', STALE)), sends(statusAnswer(304, 'etag: "2"'))));
   await using edge = await startFilling(origin);
   assert.equal((await edge.get('/a.png')).status, 200);
   await kept(edge);
   refused(await edge.get('/a.png'), 502, 'bad_gateway');
+  assert.equal(origin.requests.length, 3);
 });
 
 test('an asset that the origin removed is 404, and the answer is kept', async () => {

@@ -1,7 +1,7 @@
 /**
  * Which answers of an origin are accepted (RFC 9110, 9111), from status and headers alone.
  *
- * Contract: accepted are 200 with a type in `fill.types` and a strong ETag, 304 to a revalidation, 404 and 410. Redirects,
+ * Contract: accepted are 200 with a type in `fill.types` and a strong ETag, 304 that confirms the stored asset, 404 and 410. Redirects,
  * cookies, `Vary` by anything but `Accept-Encoding` and every other status are `bad_gateway`: the answer may be for one
  * client only, or another resource. An ETag that is missing, weak or malformed has the reason `etag_invalid`.
  * Bound: the kept headers have `VALUE_CHARS_MAX` characters each; `Cache-Control` is not stored if it is longer.
@@ -28,6 +28,8 @@ export interface AnswerTimes {
 
 export type JudgedAnswer =
   | { readonly kind: 'absent'; readonly isStorable: boolean }
+  /** 304 that does not confirm the stored asset: it is to be fetched without conditions. */
+  | { readonly kind: 'unconfirmed' }
   | {
       readonly kind: 'unchanged';
       readonly etag: string | undefined;
@@ -42,6 +44,8 @@ export type JudgedAnswer =
       /** False: for the client that led the fill only. */
       readonly isStorable: boolean;
     };
+
+export type UsableAnswer = Exclude<JudgedAnswer, { kind: 'unconfirmed' }>;
 
 /** The stored asset that a request revalidates. */
 export interface Validated {
@@ -63,30 +67,24 @@ export function judgeAnswer(
 ): JudgedAnswer {
   if (status === 404 || status === 410)
     return { kind: 'absent', isStorable: isStorable(joined(headers, 'cache-control')) };
-  const isUnchanged = status === 304 && stale !== undefined;
-  if (status !== 200 && !isUnchanged) throw badAnswer(`the origin answered with ${status}`);
+  if (status === 304 && stale !== undefined) return unchanged(headers, times, stale);
+  if (status !== 200) throw badAnswer(`the origin answered with ${status}`);
   if (headers['set-cookie'] !== undefined) throw badAnswer('the origin set a cookie');
   if (!variesByEncodingOnly(headers)) throw badAnswer('the answer of the origin varies by headers of the client');
-  const etag = etagOf(headers, isUnchanged ? 'any' : rules.etag);
-  if (isUnchanged) return unchanged(headers, etag, times, stale);
   return {
     kind: 'asset',
     media_type: mediaTypeOf(headers, rules.types),
-    etag,
+    etag: etagOf(headers, rules.etag),
     freshness: freshnessFields(headers, times),
     isStorable: isStorable(joined(headers, 'cache-control')),
   };
 }
 
 /** RFC 9111, 4.3.4: the headers of a 304 replace the stored ones. */
-function unchanged(
-  headers: AnswerHeaders,
-  etag: string | undefined,
-  times: AnswerTimes,
-  stale: Validated,
-): JudgedAnswer {
-  if (etag !== undefined && opaque(etag) !== opaque(stale.etag ?? ''))
-    throw badAnswer('the origin confirmed another version than the stored one');
+function unchanged(headers: AnswerHeaders, times: AnswerTimes, stale: Validated): JudgedAnswer {
+  const etag = joined(headers, 'etag');
+  const isOther = etag !== undefined && opaque(etag) !== opaque(stale.etag ?? '');
+  if (isOther || headers['set-cookie'] !== undefined || !variesByEncodingOnly(headers)) return { kind: 'unconfirmed' };
   const given = freshnessFields(headers, times);
   const { freshness: known } = stale;
   const freshness = {
@@ -145,7 +143,9 @@ function mediaTypeOf(headers: AnswerHeaders, types: readonly string[]): string {
   const given = headers['content-type'] ?? [];
   const [text = ''] = given;
   const type = text.length > VALUE_CHARS_MAX ? undefined : MEDIA_TYPE.exec(text)?.[1]?.toLowerCase();
-  if (type === undefined || given.length !== 1) throw badAnswer('the origin stated no valid media type');
+  // A range such as image/* is for requests.
+  if (type === undefined || type.includes('*') || given.length !== 1)
+    throw badAnswer('the origin stated no valid media type');
   const isAllowed = types.some(
     (allowed) => allowed === type || (allowed.endsWith('/*') && type.startsWith(allowed.slice(0, -1))),
   );

@@ -3,7 +3,8 @@
  *
  * Contract: one request with no header of the client: `Accept-Encoding: identity`, and the validators of the stale asset. An
  * accepted answer (`answer-rules.ts`) is decoded, hashed and written as it arrives, and returned only once it is complete.
- * Every try after the first begins with an empty body. Addresses, certificates and framing are checked by the HTTP client.
+ * A 304 that does not confirm the stale asset is followed by one request without validators. Every try after the first begins
+ * with an empty body. Addresses, certificates and framing are checked by the HTTP client.
  * Bound: `fill.object_bytes_max` as sent and decoded, the caps for decoded bytes, and the deadlines of each step within the
  * deadline of the fill [edge I-4] [edge I-10]. Retries: `retry.live_fill`, after timeouts, 503 and 504 only.
  * Cancellation: by the deadline; `disconnect` ends the exchanges with an origin.
@@ -17,7 +18,7 @@ import type { CachedAsset, Provenance } from '../../cache/cached-asset.ts';
 import type { EdgeConfig } from '../../config.ts';
 import { bodyOf, writeBody, type BodySink, type Fetched } from '../fetched.ts';
 import type { LiveAsset } from '../live-path.ts';
-import { judgeAnswer, type AnswerTimes, type JudgedAnswer } from './answer-rules.ts';
+import { judgeAnswer, type AnswerTimes, type UsableAnswer } from './answer-rules.ts';
 import { originError, timedOutOp } from './origin-errors.ts';
 import { unstoredWriter } from './unstored-body.ts';
 
@@ -101,26 +102,13 @@ export class Origins implements AsyncDisposable {
 
   /** Rejects with `bad_gateway`, `timeout`, `payload_too_large`, `decompress_cap`, `breaker_open` or `canceled`. */
   async fetch(asset: LiveAsset, stale: CachedAsset | undefined, deadline: Deadline): Promise<Fetched> {
-    const { fill, retry } = this.#init.config();
-    const { base_ms, max_ms, max_retries, jitter } = retry.live_fill;
-    const began_ms = sched.now_ms();
-    const request = {
-      url: asset.url,
-      headers: validatorsOf(stale),
-      bytes_max: fill.object_bytes_max,
-      decode: true,
-    };
-    const policy = liveFill({ base_ms, max_ms, tries_max: max_retries + 1, jitter });
     using scope = Deadline.unlimited('fill', { parent: deadline });
     this.#running.set(scope, asset.origin);
     try {
-      return await this.#egress.exchange(request, { deadline: scope, retry: policy }, async (answer, signal) => {
-        // From the monotonic clock: the wall clock may be set while the request is under way.
-        const response_ms = sched.wall_ms();
-        const times = { request_ms: response_ms - (sched.now_ms() - began_ms), response_ms };
-        const judged = judgeAnswer(answer.status, answer.headers, times, fill, stale?.meta);
-        return await this.#fetched(asset, stale, { answer, judged, times }, signal);
-      });
+      const fetched = await this.#exchange(asset, stale, scope);
+      if (fetched !== undefined) return fetched;
+      // Without conditions, an origin that sends 304 again is refused.
+      return (await this.#exchange(asset, undefined, scope))!;
     } catch (error) {
       throw originError(error);
     } finally {
@@ -140,10 +128,29 @@ export class Origins implements AsyncDisposable {
     return this.#egress.close();
   }
 
+  /** Undefined: the origin answered 304 and did not confirm the stale asset. */
+  async #exchange(asset: LiveAsset, stale: CachedAsset | undefined, deadline: Deadline): Promise<Fetched | undefined> {
+    const { fill, retry } = this.#init.config();
+    const { base_ms, max_ms, max_retries, jitter } = retry.live_fill;
+    const began_ms = sched.now_ms();
+    const headers = validatorsOf(stale);
+    const request = { url: asset.url, headers, bytes_max: fill.object_bytes_max, decode: true };
+    const policy = liveFill({ base_ms, max_ms, tries_max: max_retries + 1, jitter });
+    return await this.#egress.exchange(request, { deadline, retry: policy }, async (answer, signal) => {
+      // From the monotonic clock: the wall clock may be set while the request is under way.
+      const response_ms = sched.wall_ms();
+      const times = { request_ms: response_ms - (sched.now_ms() - began_ms), response_ms };
+      const judged = judgeAnswer(answer.status, answer.headers, times, fill, stale?.meta);
+      return judged.kind === 'unconfirmed'
+        ? undefined
+        : await this.#fetched(asset, stale, { answer, judged, times }, signal);
+    });
+  }
+
   async #fetched(
     asset: LiveAsset,
     stale: CachedAsset | undefined,
-    { answer, judged, times }: { answer: Answer; judged: JudgedAnswer; times: AnswerTimes },
+    { answer, judged, times }: { answer: Answer; judged: UsableAnswer; times: AnswerTimes },
     signal: AbortSignal,
   ): Promise<Fetched> {
     if (judged.kind === 'absent') return { kind: 'absent', isKept: judged.isStorable };
