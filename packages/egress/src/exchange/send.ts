@@ -57,6 +57,7 @@ export async function send(init: SendInit): Promise<Answer> {
   // Bounded by `maxHeaderSize`. Node's own count drops headers silently, and framing must see all of them.
   req.maxHeadersCount = 0;
   let stage: Deadline | undefined;
+  let registration: Disposable | undefined;
   let interim = 0;
   const fail = (error: unknown): void => {
     parked.fail(isStale(req, error) ? stale(error) : judgeWire(error));
@@ -67,7 +68,7 @@ export async function send(init: SendInit): Promise<Answer> {
   req.once('socket', (socket) => {
     closeOnExcess(req, socket);
     stage = total.child('egress_first_byte', limits.first_byte_ms);
-    onAbort(stage.signal, fail);
+    registration = onAbort(stage.signal, fail);
   });
   req.on('information', () => {
     if (++interim > limits.informational_max) fail(badAnswer('interim', 'the server sends interim answers only'));
@@ -87,6 +88,7 @@ export async function send(init: SendInit): Promise<Answer> {
   try {
     return await parked.promise;
   } finally {
+    registration?.[Symbol.dispose]();
     stage?.[Symbol.dispose]();
   }
 }

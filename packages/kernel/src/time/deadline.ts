@@ -19,7 +19,7 @@
  *   if (deadline.remaining_ms < 100) return partial(bytes);
  */
 import { assert, RonError } from '../errors.ts';
-import { sched, touch, type Timer } from '../sched.ts';
+import { sched, touch, type Parked, type Timer } from '../sched.ts';
 import { onAbort } from '../sync/on-abort.ts';
 
 export interface DeadlineInit {
@@ -127,7 +127,7 @@ export class Deadline implements Disposable {
 
   #outcomeOf<T>(work: () => Promise<T>): Promise<T> {
     const parked = sched.park<T>(this.op);
-    const follower: Follower = (_state, reason) => parked.fail(reason);
+    const follower = failing(parked);
     this.#adopt(follower);
     const started = (async () => work())();
     started.then(
@@ -273,4 +273,9 @@ export class Deadline implements Disposable {
     if (this.#link !== undefined && this.#parent !== undefined) this.#parent.#drop(this.#link);
     this.#link = undefined;
   }
+}
+
+/** A function of its own: within the caller it would also keep the work, as long as the set of followers keeps it. */
+function failing<T>(parked: Parked<T>): Follower {
+  return (_state, reason) => parked.fail(reason);
 }
