@@ -2,9 +2,11 @@
  * The files of a web page without a build step: our `.ts` modules with types stripped, the packages that they import, style
  * sheets, and an import map.
  *
- *   const files = new PageFiles({ prefix: '/edge/map/files/', root, entries: { page: './page/map.ts' }, files: {} });
+ *   const entries = { map: new URL('./page/map.ts', import.meta.url) };
+ *   const files = new PageFiles({ prefix: '/edge/map/files/', root, entries, files: {} });
  *   const built = await files.built(signal);        // at the first request; later calls return the same
- *   html(`<head>${built.head('page')}</head>`, { 'Content-Security-Policy': `script-src ${built.script_src}` });
+ *   const headers = { 'Content-Security-Policy': `script-src ${built.script_src}` };
+ *   text(200, 'text/html', `<head>${built.head('map')}</head>`, headers);
  *
  * Contract: serves exactly the files of the graph, under a path with the hash of all of them, as immutable. The graph is
  * built at the first use, in a thread that ends afterwards; gzip variants are made in the thread pool. A failed build is

@@ -100,14 +100,17 @@ export const concurrency = declareConcurrency({
     counters: { rank: 3, guards: 'hits by tier until a scrape reads them' },
   },
   deadlines: {
-    fill: { ms: 5000, covers: 'a fill with all its tries, from the first connection to the last byte' },
+    fill: { ms: 5000, covers: 'a fill: the wait for a worker and all tries' },
     fill_log: { ms: 5000, covers: 'one batch of fills: the append to the fill log, then the notes' },
     checkpoint: { ms: 2000, covers: 'a checkpoint of the fill log, with its signature by kms' },
     pack: { ms: 30_000, covers: 'the verification of a pack, after its last byte' },
     pack_read: { ms: 5000, covers: 'one read of a pack' },
     // Their key, ingress.timeout_secs, counts seconds, so they do not name it.
     read: { ms: 5000, covers: 'a request body without progress' },
-    write: { ms: 5000, covers: 'an answer whose client does not read' },
+    write: {
+      ms: 5000,
+      covers: 'an answer whose client acknowledges nothing; acknowledged bytes add time at `server.rate_min`',
+    },
   },
   breakers: {
     origins: {

@@ -83,7 +83,7 @@ export async function checkCacheDisk(home: Home): Promise<Finding[]> {
     const [free_bytes, reserve_bytes] = [bavail * bsize, reserveBytes(blocks * bsize)];
     if (free_bytes > reserve_bytes) return [];
     const what = `the disk of the cache of edge is full: ${humanSize(free_bytes)} free, ${humanSize(reserve_bytes)} required`;
-    const fix = `free disk space in ${dir}, or lower edge.cache.disk_bytes; until then new assets are kept in memory only`;
+    const fix = `free disk space in ${dir}, or lower edge.cache.disk_bytes; until then new assets of origins are not cached`;
     return [{ level: 'warn', what, fix }];
   } catch (error) {
     if (systemCode(error) === 'ENOENT') return [];

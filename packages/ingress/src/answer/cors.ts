@@ -2,8 +2,8 @@
  * Cross-origin reads (CORS): which pages of other origins may read the answers of a route.
  *
  * Contract: only rows with `cors` are readable, and only by the origins of the list; `*` means all. Without a list no answer
- * has a header of CORS. With one, every answer of such a row varies by `Origin`. Credentials are never allowed: a
- * page sends a capability itself. `OPTIONS` on these rows answers a preflight; it needs no capability.
+ * has a header of CORS. With one that does not contain `*`, every answer of such a row varies by `Origin`. Credentials are never
+ * allowed: a page sends a capability itself. `OPTIONS` on these rows answers a preflight; it needs no capability.
  * Bound: holds the lines of the last origin.
  *
  *   createIngress({ cors: () => config.value.cors.origins, routes: [route({ cors: true, ... })], ... });

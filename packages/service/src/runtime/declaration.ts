@@ -264,7 +264,7 @@ export function renderConcurrency(declaration: Concurrency): string {
     section('Breakers', breakers, ['Target', 'Opens', 'Closes', 'Guards'], (name, breaker) => [
       code(name),
       `over ${breaker.trip_threshold * 100} % errors in ${breaker.error_window_ms} ms, from ${breaker.calls_min} calls`,
-      `after ${breaker.cooldown_ms} ms and ${breaker.half_open_probes} good probes`,
+      `after ${breaker.cooldown_ms} ms and ${breaker.half_open_probes} good ${breaker.half_open_probes === 1 ? 'probe' : 'probes'}`,
       breaker.guards,
     ]),
     section('Retries', retries, ['Operation', 'Policy', 'Tries', 'Why it is idempotent'], (name, retry) => [

@@ -32,5 +32,9 @@ export const EVENT_TASK = {
 
 export const SHELL_DEADLINES = {
   read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body without progress' },
-  write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
+  write: {
+    ms: 5000,
+    config_key: 'write_timeout',
+    covers: 'an answer whose client acknowledges nothing; acknowledged bytes add time at `server.rate_min`',
+  },
 } as const satisfies Concurrency['deadlines'];

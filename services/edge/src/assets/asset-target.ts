@@ -1,9 +1,9 @@
 /**
  * The asset that a path below `/edge/assets/` names.
  *
- * Contract: `path` is decoded once, without empty and dot segments: the listener refuses others. Each asset of a pack has one
- * spelling: numbers without leading zeros, lower case, no query. Throws `not_found` for a path that can name no asset,
- * `bad_request` for a malformed address, host or query.
+ * Contract: `path` is decoded once, without empty and dot segments: the listener refuses others. Each tile has one place:
+ * numbers without leading zeros, lower case. Only the file of a pack has a query, for proofs. Throws `not_found` for a path that
+ * can name no asset, `bad_request` for a malformed address or host, `validation` for other queries.
  */
 import { RonError } from '@ron/kernel';
 import { checkAddress, type Address } from '@ron/proto';

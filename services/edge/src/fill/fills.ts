@@ -29,7 +29,7 @@ export interface Fills {
   /**
    * Waits for the fill of a key; the fill goes on if the caller leaves. `stale` is revalidated instead of fetched. The queue
    * is fair by `ip`.
-   * Refuses with the reason of the page: `not_allowed`, `amnesia`, `body_cap`, `decompress_cap`, `etag_invalid`, `timeout`;
+   * Refuses with one of the reasons `not_allowed`, `amnesia`, `body_cap`, `decompress_cap`, `etag_invalid`, `timeout`;
    * with `busy` if the queue is full, `bad_gateway`, `breaker_open`.
    */
   fill(missing: Missing, stale: StaleAsset | undefined, deadline: Deadline, ip: string): Promise<FillResult>;

@@ -24,7 +24,7 @@ export interface PackInfo {
   readonly metadata: Readonly<Record<string, unknown>>;
 }
 
-/** A tile as it is stored, verified. */
+/** A tile as it is stored. */
 export interface Tile {
   /** Valid until the next call of `tileNow`, or for good if it came from `tile`. */
   readonly bytes: Uint8Array;
@@ -33,8 +33,8 @@ export interface Tile {
 }
 
 /**
- * Contract: every byte that leaves a pack is verified: PMTiles by the BLAKE3 of its 64 KiB group, MBTiles by device, inode,
- * size and mtime of its file at each read. After a mismatch every read throws `not_ready`, and `problem` explains it.
+ * Contract: every byte of a PMTiles pack is verified by the BLAKE3 of its 64 KiB group. Of an MBTiles pack, each read compares
+ * device, inode, size and mtime of the file only. After a mismatch every read throws `not_ready`, and `problem` explains it.
  * Coordinates are XYZ (rows from the north) in both formats.
  */
 export interface OpenPack extends AsyncDisposable {

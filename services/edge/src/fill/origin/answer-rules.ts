@@ -4,7 +4,7 @@
  * Contract: accepted are 200 with a type in `fill.types` and a strong ETag, 304 that confirms the stored asset, 404 and 410. Redirects,
  * cookies, `Vary` by anything but `Accept-Encoding` and every other status are `bad_gateway`: the answer may be for one
  * client only, or another resource. An ETag that is missing, weak or malformed has the reason `etag_invalid`.
- * Bound: the kept headers have `VALUE_CHARS_MAX` characters each; `Cache-Control` is not stored if it is longer.
+ * Bound: the kept headers have `VALUE_CHARS_MAX` characters each; an answer whose `Cache-Control` has more than 4096 is not stored.
  */
 import { RonError } from '@ron/kernel';
 import type { FreshnessFields } from '../../cache/cached-asset.ts';

@@ -1,4 +1,4 @@
-/** Turns failures of a request to an origin into the answers of the page. */
+/** Turns failures of a request to an origin into the answers of edge. */
 import { isRonError, RonError } from '@ron/kernel';
 
 /** Codes that mean the same to the client of edge. */
