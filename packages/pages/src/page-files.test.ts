@@ -6,11 +6,11 @@ import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { isRonError } from '@ron/kernel';
 import { PageFiles, escapeHtml } from '@ron/pages';
-import { tempDir } from '@ron/testkit';
+import { eventually, tempDir } from '@ron/testkit';
 
 const signal = new AbortController().signal;
 
-async function makeFiles(): Promise<{ files: PageFiles; dir: string } & AsyncDisposable> {
+async function makeFiles(wait_ms?: number): Promise<{ files: PageFiles; dir: string } & AsyncDisposable> {
   const temp = await tempDir();
   const dir = temp.path;
   await mkdir(join(dir, 'node_modules/dep'), { recursive: true });
@@ -26,6 +26,7 @@ async function makeFiles(): Promise<{ files: PageFiles; dir: string } & AsyncDis
     root,
     entries: { main: new URL('main.ts', root) },
     files: {},
+    ...(wait_ms !== undefined && { wait_ms }),
   });
   return {
     files,
@@ -88,6 +89,15 @@ test('an aborted caller leaves, and the build goes on for the others', async () 
   leaving.abort(new Error('left'));
   await assert.rejects(left, /left/);
   assert.ok((await stays).script_src.includes('sha256-'));
+});
+
+test('a caller of a slow build is refused with a time to try again, and later finds it built', async () => {
+  await using made = await makeFiles(0);
+  await assert.rejects(
+    made.files.built(signal),
+    (error) => isRonError(error, 'not_ready') && error.retry_after_ms === 1000,
+  );
+  await eventually('built', async () => (await made.files.built(signal).catch(() => undefined)) !== undefined);
 });
 
 test('closing ends a build', async () => {

@@ -11,12 +11,13 @@
  * Contract: serves exactly the files of the graph, under a path with the hash of all of them, as immutable. The graph is
  * built at the first use, in a thread that ends afterwards; gzip variants are made in the thread pool. A failed build is
  * tried again at the next use. No file is read later, so a changed file on disk is not mixed with older ones.
- * Bound: as `StaticFiles`. Concurrent first uses share one build.
+ * Bound: as `StaticFiles`. Concurrent first uses share one build. Overflow: a caller that has waited for `wait_ms` gets `not_ready`
+ * with a time to try again, and the build goes on.
  * Cancellation: a caller's signal ends its wait, not the build; `close` ends the build.
  */
 import { createHash } from 'node:crypto';
 import { StaticFiles, bytes, type RouteAnswer } from '@ron/ingress';
-import { BlockingPool, onAbort, RonError, sched } from '@ron/kernel';
+import { BlockingPool, Deadline, onAbort, RonError, sched } from '@ron/kernel';
 import { escapeHtml } from './html.ts';
 import type { GraphInit, ModuleGraph } from './module-graph.ts';
 
@@ -31,7 +32,12 @@ export interface PageFilesInit {
   readonly entries: Readonly<Record<string, URL>>;
   /** Other files, by name: style sheets, worker scripts. */
   readonly files: Readonly<Record<string, URL>>;
+  /** How long a caller waits for the build. Default 3 s: less than the budget of a request. */
+  readonly wait_ms?: number;
 }
+
+const WAIT_MS = 3000;
+const RETRY_AFTER_MS = 1000;
 
 export interface BuiltFiles {
   /** Import map, preloaded modules and the module of an entry, for the head of a page. */
@@ -58,7 +64,8 @@ export class PageFiles implements AsyncDisposable {
     const building = (this.#building ??= this.#build());
     building.catch(() => this.#building === building && (this.#building = undefined));
     const left = sched.park<never>('pages.built');
-    using _ = onAbort(signal, left.fail);
+    using due = Deadline.after('pages.built', this.#init.wait_ms ?? WAIT_MS, { signal });
+    using _ = onAbort(due.signal, () => left.fail(signal.aborted ? signal.reason : notReady()));
     return await Promise.race([building, left.promise]);
   }
 
@@ -89,6 +96,9 @@ export class PageFiles implements AsyncDisposable {
     return builtFiles(graph, `${href}${graph.hash}/`, served);
   }
 }
+
+const notReady = (): RonError =>
+  new RonError('not_ready', 'the files of the page are being built: try again', { retry_after_ms: RETRY_AFTER_MS });
 
 const IMMUTABLE = 'public, max-age=31536000, immutable';
 

@@ -39,7 +39,6 @@ export function mapHeaders(files: BuiltFiles): Record<string, string> {
   return {
     'Content-Security-Policy': policy.join('; '),
     'Cache-Control': 'no-cache',
-    'Referrer-Policy': 'no-referrer',
     'Cross-Origin-Opener-Policy': 'same-origin',
   };
 }

@@ -1,5 +1,6 @@
 /** Headless Chromium for tests of pages, without a GPU and without connections of its own. */
 import { missing, TEST_TOOLS, whereIs } from '@ron/custody/testing';
+import { eventually } from '@ron/testkit';
 import { chromium, type Browser, type Page } from 'playwright-core';
 
 /** Why tests of pages cannot run here; undefined if they can. For `skip` of a test. */
@@ -43,14 +44,15 @@ export async function showPage(browser: Browser, url: string): Promise<ShownPage
   page.on('console', (message) => {
     if (message.type() === 'error') problems.push(message.text());
   });
-  await page.goto(url);
+  // The first request begins to build the files of the page.
+  await eventually('the page is built', async () => (await page.goto(url))?.status() !== 503);
   return {
     page,
     requests,
     problems,
     async shown() {
       const end = '#map[data-state=idle], #status[data-state=mismatch], #status[data-state=error]';
-      await page.waitForSelector(end, { timeout: 20_000 });
+      await page.waitForSelector(end, { timeout: 60_000 });
       const status = page.locator('#status');
       const [state, text] = [await status.getAttribute('data-state'), await status.textContent()];
       const verified = await status.getAttribute('data-verified-bytes');

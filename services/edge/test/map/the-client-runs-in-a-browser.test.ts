@@ -40,6 +40,6 @@ test('the whole client loads in Chromium and computes addresses there', { skip: 
   page.on('pageerror', (error) => problems.push(error.message));
   await page.goto(ingress.url);
   const expected = formatAddress(blake3(Buffer.alloc(200_000, 7)));
-  await page.waitForFunction(`document.title === '${expected}'`, undefined, { timeout: 15_000 }).catch(() => undefined);
+  await page.waitForFunction(`document.title === '${expected}'`, undefined, { timeout: 60_000 }).catch(() => undefined);
   assert.deepEqual([await page.title(), problems], [expected, []]);
 });

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { tempDir } from '@ron/testkit';
+import { eventually, tempDir } from '@ron/testkit';
+import type { Reply } from '@ron/testkit/service';
 import { makePmtiles } from '../packs/make-pmtiles.ts';
 import { untilReady } from '../packs/registry-support.ts';
 import { startService, type TestEdge } from '../support.ts';
@@ -26,10 +27,21 @@ async function withPack(...flags: string[]): Promise<{ readonly edge: TestEdge }
   };
 }
 
+/** The first request begins to build the files of the page. */
+async function pageOf(edge: TestEdge, method: string, headers: Record<string, string> = {}): Promise<Reply> {
+  let reply: Reply | undefined;
+  await eventually('the page is built', async () => {
+    reply = await edge.send(method, '/edge/map/quarters', { headers });
+    return reply.status !== 503;
+  });
+  return reply!;
+}
+
 test('the policy of the page allows this server only, and no inline code', async () => {
   await using packed = await withPack();
-  const { status, headers } = await packed.edge.send('GET', '/edge/map/quarters');
+  const { status, headers } = await pageOf(packed.edge, 'GET');
   assert.equal(status, 200);
+  assert.equal(headers['referrer-policy'], 'no-referrer', 'it is sent once');
   const policy = String(headers['content-security-policy']).replace(/'sha256-[A-Za-z0-9+/]{43}='/, "'sha256-MAP'");
   assert.deepEqual(policy.split('; '), [
     "default-src 'none'",
@@ -42,7 +54,7 @@ test('the policy of the page allows this server only, and no inline code', async
     "base-uri 'none'",
     "form-action 'none'",
   ]);
-  const head = await packed.edge.send('HEAD', '/edge/map/quarters');
+  const head = await pageOf(packed.edge, 'HEAD');
   assert.deepEqual([head.status, head.body.length], [200, 0]);
 });
 
@@ -51,7 +63,7 @@ test('with auth.reads the page needs edge:get, and its program code does not', a
   const { edge } = packed;
   assert.equal((await edge.send('GET', '/edge/map/quarters')).status, 401);
   const headers = await edge.allow({ scopes: ['edge:get'] });
-  const page = await edge.send('GET', '/edge/map/quarters', { headers });
+  const page = await pageOf(edge, 'GET', headers);
   assert.equal(page.status, 200);
   const script = /<script type="module" src="\.\/([^"]+)">/.exec(page.body.toString())![1]!;
   const answer = await edge.send('GET', `/edge/map/${script}`);

@@ -106,7 +106,7 @@ describe('the map page', { skip: noBrowser ?? false }, () => {
       flipped += 1;
     });
     await using shown = await show('quarters', proxy.url);
-    await shown.page.waitForSelector('#status[data-state=mismatch]', { timeout: 20_000 });
+    await shown.page.waitForSelector('#status[data-state=mismatch]', { timeout: 60_000 });
     const { text, verified_bytes } = await shown.shown();
     assert.ok(flipped > 0);
     assert.match(text, /^Verification failed: the server sent bytes that are not those of b3:/);
