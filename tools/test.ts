@@ -38,6 +38,7 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
     'services/edge/test/fill/fills-keep-their-deadlines.test.ts',
     'fills end at 5 s, and pauses between tries are measured',
   ],
+  ['services/edge/test/fill/killed-workers-come-back.test.ts', 'killed workers are back within 1 s'],
   ['services/index/test/a-flood-leaves-others-their-latency.test.ts', 'p95 of other clients stays within a bound'],
   ['services/kms/test/outages-are-survived.test.ts', 'a refusal comes within the deadline of a signature'],
   ['services/passport/test/revocations-are-published.test.ts', 'a revocation is published within 2 s'],

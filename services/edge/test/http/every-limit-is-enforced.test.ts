@@ -4,6 +4,7 @@ import { Agent } from 'node:http';
 import { test } from 'node:test';
 import { eventually } from '@ron/testkit';
 import { RawClient, type Reply } from '@ron/testkit/service';
+import { untilReady } from '../packs/registry-support.ts';
 import { startService } from '../support.ts';
 
 const PATH = '/edge/assets/pack/none.json';
@@ -11,6 +12,8 @@ const MIB = 1024 * 1024;
 
 test('500 requests per second, after a burst', async () => {
   await using service = await startService();
+  // Until packs are verified, a pack that does not exist may still be found.
+  await untilReady(service);
   const agent = new Agent({ keepAlive: true, maxSockets: 8 });
   const began_ms = performance.now();
   const replies = await Promise.all(Array.from({ length: 1200 }, () => service.send('GET', PATH, { agent })));
@@ -28,6 +31,7 @@ test('500 requests per second, after a burst', async () => {
 
 test('[edge I-9] 512 requests in flight, of which 32 places are for services of the node', async () => {
   await using service = await startService({ flags: ['--ingress.rps_limit=100000', '--server.rps_burst=10000'] });
+  await untilReady(service);
   const { authorization } = await service.allow();
   const headers = { Authorization: authorization, 'Content-Type': 'application/json', 'Content-Length': 100 };
   const clients = await Promise.all(
