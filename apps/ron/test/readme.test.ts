@@ -49,6 +49,9 @@ const normal = (text: string): string =>
     .replace(/\d+ open files/, 'N open files')
     .replace(/\/tcp\/\d+/g, '/tcp/PORT')
     .replace(/12D3KooW\w+/g, 'PEER')
+    // Both depend on how long the commands before have taken.
+    .replace(/valid for \d+ minutes/, 'valid for N minutes')
+    .replace(/\d+ % busy/, 'N % busy')
     .replace(/audit log: [\d.]+ (?:B|[KMG]iB)/, 'audit log: N')
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'TIME')
     .replace(/\b(key|record) [0-9a-f]{64}/g, '$1 HEX')
