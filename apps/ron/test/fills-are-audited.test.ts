@@ -28,6 +28,11 @@ test('ron edge why names the source of a fill, and ron audit verify accepts its 
   const node = await up(t, dir, ['--only', 'kms,edge', ...settings.flatMap((each) => ['--set', each])]);
   const url = node.services['edge']!;
   const env = { RON_DIR: dir };
+  for (const args of [[], ['--url', `unix:${join(dir, 'run', 'edge.sock')}`]]) {
+    const empty = await command(['audit', 'verify', '--log', 'edge', ...args], env);
+    assert.equal(empty.code, 66, empty.stderr);
+    assert.match(empty.stderr, /edge has logged no fill yet: there is nothing to verify/);
+  }
   const key = `live/${host}/a.png`;
   const got = await fetch(`${url}/edge/assets/${key}`);
   assert.equal(await got.text(), 'tile');

@@ -2,9 +2,10 @@
  * Opens a transparency log for an audit: its directory, a copy, or a URL, with the keys that must have signed it.
  *
  * Contract: the path of a URL decides which service gets the capability: `/edge/fills` is edge, every other path kms. Without a
- * place, the log of this node is read from its directory, or over HTTP if there is none.
+ * place, the log of this node is read from its directory, or over HTTP if there is none. A fill log of this node without an entry
+ * is reported as such, unless keys, a checkpoint or a proof are given: these prove that there was one.
  */
-import { existsSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { TileSource } from '@ron/tlog';
@@ -24,11 +25,18 @@ export interface OpenedLog {
   readonly vkeys: readonly string[];
 }
 
+/** Keys, checkpoints and proofs that the log must match. */
+interface Expected {
+  readonly vkey?: readonly string[] | undefined;
+  readonly since?: readonly string[] | undefined;
+  readonly proof?: readonly string[] | undefined;
+}
+
 export interface OpenLogInit {
   readonly log: LogName;
   /** A directory or a URL. Default: the log of this node. */
   readonly place: string | undefined;
-  readonly values: ConnectionValues & { readonly vkey?: readonly string[] | undefined };
+  readonly values: ConnectionValues & Expected;
   readonly io: Io;
   readonly signal: AbortSignal;
 }
@@ -47,7 +55,10 @@ export async function openLog(init: OpenLogInit): Promise<OpenedLog> {
   }
   if (place !== undefined) return await openDir(place, values.vkey);
   const dir = join(homeOf(values, io).of(log).data, PLACES[log].dir);
-  if (values.url === undefined && !io.env['RON_URL'] && existsSync(dir)) return await openDir(dir, values.vkey);
+  if (values.url === undefined && !io.env['RON_URL'] && existsSync(dir)) {
+    if (mayBeEmpty(init) && isEmpty(dir)) throw noFills();
+    return await openDir(dir, values.vkey);
+  }
   return await openUrl(init, values.url, PLACES[log].path);
 }
 
@@ -82,11 +93,25 @@ async function openUrl(init: OpenLogInit, url: string | undefined, path: string)
   // Like in every other command, the given URL decides whether a capability may be sent.
   const service = { ...values, url };
   const resolved = await resolveService(log, service, io);
-  const vkeys = values.vkey ?? (await servedKeys(init, service));
   const { url: base, send } = senderOf(log, resolved);
-  const source = urlSource(new URL(path, base).href, { send, name: `${resolved.url}${path}` });
-  return { source: withAdvice(source, (error) => explained(error, log, resolved)), vkeys };
+  const plain = urlSource(new URL(path, base).href, { send, name: `${resolved.url}${path}` });
+  const source = withAdvice(plain, (error) => explained(error, log, resolved));
+  if (mayBeEmpty(init) && (await source.checkpoint(init.signal)) === undefined) throw noFills();
+  return { source, vkeys: values.vkey ?? (await servedKeys(init, service)) };
 }
+
+function mayBeEmpty({ log, place, values: { vkey, since, proof } }: OpenLogInit): boolean {
+  return log === 'edge' && place === undefined && vkey === undefined && since === undefined && proof === undefined;
+}
+
+/** Edge has neither an entry nor a checkpoint; it keeps a copy of its checkpoint beside the log. */
+function isEmpty(dir: string): boolean {
+  const { size = 0 } = statSync(join(dir, 'entries'), { throwIfNoEntry: false }) ?? {};
+  return size === 0 && !existsSync(join(dir, 'checkpoint')) && !existsSync(`${dir}.checkpoint`);
+}
+
+const noFills = (): CliError =>
+  new CliError('no_input', 'edge has logged no fill yet: there is nothing to verify', 'no_fills');
 
 async function servedKeys({ log, io, signal }: OpenLogInit, values: ConnectionValues): Promise<readonly string[]> {
   const { vkeys } =
