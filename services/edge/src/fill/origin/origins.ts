@@ -90,6 +90,11 @@ export class Origins implements AsyncDisposable {
     });
   }
 
+  /** Fetches under way. */
+  get size(): number {
+    return this.#running.size;
+  }
+
   /** Calls that an open breaker refused. */
   get refused_total(): number {
     return this.#egress.outcomes.breaker_open;
