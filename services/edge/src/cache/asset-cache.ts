@@ -66,6 +66,9 @@ export type PurgeSelection =
   /** `host` or `host:port`. */
   | { readonly host: string };
 
+/** `purged`: a purge came after the generation. `not_stored`: neither the disk nor memory took the asset. */
+export type KeepOutcome = 'kept' | 'purged' | 'not_stored';
+
 export interface AssetCache {
   readonly ram: AssetRam;
   /** Why assets are kept in memory only; undefined if the disk works. */
@@ -80,10 +83,9 @@ export interface AssetCache {
   /** `expected_bytes`: the size, if it is known; it saves copies. */
   writer(bytes_max: number, expected_bytes?: number): BodyWriter;
   /**
-   * Makes an asset findable: writes its note, then puts it into memory. Only the task `fill_log` calls it. Returns false, and
-   * keeps nothing, if a purge came after `generation`, or if the body is not stored.
+   * Makes an asset findable: writes its note, then puts it into memory. Only the task `fill_log` calls it.
    */
-  keep(meta: AssetMeta, body: StoredBody, generation: number, signal: AbortSignal): Promise<boolean>;
+  keep(meta: AssetMeta, body: StoredBody, generation: number, signal: AbortSignal): Promise<KeepOutcome>;
   /** Removes assets and negative entries; returns the number of assets. Older fills are not kept afterwards. */
   purge(selection: PurgeSelection, signal: AbortSignal): Promise<number>;
 }

@@ -72,7 +72,7 @@ const MUTANTS = [
   {
     bug: 'a fill is kept in memory although a purge came while its note was written',
     file: CACHE,
-    find: 'if (keep.isVoid) return false;\n      const isInRam',
+    find: "if (keep.isVoid) return 'purged';\n      const isInRam",
     replace: 'const isInRam',
     model: purgeAgainstFill,
     caught: /in memory/,

@@ -134,7 +134,7 @@ async function fill(
   const writer = cache.writer(1e5);
   await writer.write(bytes, NEVER);
   const body = await writer.finish('image/png', NEVER);
-  return await cache.keep(metaOf(key, bytes), body, generation, NEVER);
+  return (await cache.keep(metaOf(key, bytes), body, generation, NEVER)) === 'kept';
 }
 
 /** The bytes of an asset; undefined for a miss. */

@@ -16,7 +16,7 @@ import type { AssetKey } from '../assets/asset-key.ts';
 import type { PreparedAsset } from '../assets/fetched-answer.ts';
 import type { RunningPart } from '../running-part.ts';
 import { AssetBody } from './asset-body.ts';
-import type { AssetCache, BodyWriter, PurgeSelection, RamAsset, StoredBody } from './asset-cache.ts';
+import type { AssetCache, BodyWriter, KeepOutcome, PurgeSelection, RamAsset, StoredBody } from './asset-cache.ts';
 import { encodeNote, parseNote } from './asset-note.ts';
 import { diskSource, ramSource, type SourceInit } from './asset-source.ts';
 import { BodyBudget } from './body-budget.ts';
@@ -135,15 +135,15 @@ export class TieredCache implements AssetCache, RunningPart, AsyncDisposable {
     });
   }
 
-  async keep(meta: AssetMeta, body: StoredBody, generation: number, signal: AbortSignal): Promise<boolean> {
+  async keep(meta: AssetMeta, body: StoredBody, generation: number, signal: AbortSignal): Promise<KeepOutcome> {
     const keep = { key: meta.key, isVoid: generation !== this.generation };
     this.#keeps.add(keep);
     try {
       const isOnDisk = !keep.isVoid && (await this.#keepOnDisk(meta, body, signal));
       // In one step: a purge comes before it, or removes the asset from memory.
-      if (keep.isVoid) return false;
+      if (keep.isVoid) return 'purged';
       const isInRam = this.#remember(meta, body.source);
-      return isOnDisk || isInRam;
+      return isOnDisk || isInRam ? 'kept' : 'not_stored';
     } finally {
       this.#keeps.delete(keep);
       body.discard();

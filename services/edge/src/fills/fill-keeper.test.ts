@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Deadline, Mpsc, NEVER, RonError } from '@ron/kernel';
 import { eventually, tempDirFor } from '@ron/testkit';
+import type { KeepOutcome } from '../cache/asset-cache.ts';
 import type { AssetMeta, Provenance } from '../cache/cached-asset.ts';
 import type { FilledAsset } from '../fill/fills.ts';
 import { FillKeeper, type FillKeeperInit, type KeepResult } from './fill-keeper.ts';
@@ -41,7 +42,7 @@ interface Rig {
   readonly counts: Map<KeepResult, number>;
 }
 
-function rig(log: FillKeeperInit['log'], keep?: (meta: AssetMeta) => Promise<boolean>): Rig {
+function rig(log: FillKeeperInit['log'], keep?: (meta: AssetMeta) => Promise<KeepOutcome>): Rig {
   const fills = new Mpsc<FilledAsset>('fills', 1024);
   const kept: AssetMeta[] = [];
   const counts = new Map<KeepResult, number>();
@@ -50,9 +51,9 @@ function rig(log: FillKeeperInit['log'], keep?: (meta: AssetMeta) => Promise<boo
     log,
     cache: {
       keep: async (meta) => {
-        const isKept = (await keep?.(meta)) ?? true;
-        if (isKept) kept.push(meta);
-        return isKept;
+        const outcome = (await keep?.(meta)) ?? 'kept';
+        if (outcome === 'kept') kept.push(meta);
+        return outcome;
       },
     },
     deadline: () => Deadline.after('fill_log', 5000),
@@ -70,7 +71,10 @@ test('an asset is kept after its entry, with its index; an object without an ent
   const { log } = await openTestLog(tempDirFor(t));
   await using _ = log;
   const sizes: number[] = [];
-  const one = rig(log, async () => sizes.push(log.size) > 0);
+  const one = rig(log, async () => {
+    sizes.push(log.size);
+    return 'kept';
+  });
   one.fills.trySend(filled('a'));
   one.fills.trySend(filled('b3:00', { provenance: undefined }));
   one.fills.trySend(filled('b'));
@@ -132,16 +136,17 @@ test('without an entry nothing is kept: a refused append, and an entry above its
   assert.deepEqual(one.kept[1]!.key, 'live/tiles.example.org/c');
 });
 
-test('purged fills and failed notes are counted, and later fills are kept', async (t) => {
+test('purged fills, fills without a place and failed notes are counted, and later fills are kept', async (t) => {
   const { log } = await openTestLog(tempDirFor(t));
   await using _ = log;
   const one = rig(log, async ({ key }) => {
     if (key.endsWith('/late')) throw new RonError('timeout', 'the note took too long');
-    return !key.endsWith('/old');
+    if (key.endsWith('/large')) return 'not_stored';
+    return key.endsWith('/old') ? 'purged' : 'kept';
   });
-  for (const name of ['old', 'late', 'new']) one.fills.trySend(filled(name));
+  for (const name of ['old', 'late', 'large', 'new']) one.fills.trySend(filled(name));
   await drained(one);
-  assert.deepEqual(Object.fromEntries(one.counts), { purged: 1, failed: 1, kept: 1 });
+  assert.deepEqual(Object.fromEntries(one.counts), { purged: 1, failed: 2, kept: 1 });
 });
 
 test('the task signs a checkpoint a second after an entry, without another fill', async (t) => {

@@ -15,7 +15,7 @@ import { encodeFill } from './fill-entry.ts';
 import type { FillLog } from './fill-log.ts';
 import { CHECKPOINT_MS } from './signed-fill-log.ts';
 
-/** `kept`; `purged`: a purge came first; `failed`: no entry or no note; `superseded`: a newer fill of the key was kept. */
+/** `kept`; `purged`: a purge came first; `failed`: no entry, or neither disk nor memory took it; `superseded`: a newer fill of the key was kept. */
 export type KeepResult = 'kept' | 'purged' | 'failed' | 'superseded';
 
 export interface FillKeeperInit {
@@ -125,9 +125,9 @@ export class FillKeeper implements RunningPart, AsyncDisposable {
 
   async #keep({ meta, body, generation }: FilledAsset, signal: AbortSignal): Promise<boolean> {
     try {
-      const isKept = await this.#init.cache.keep(meta, body, generation, signal);
-      this.#count(isKept ? 'kept' : 'purged', 1);
-      return isKept;
+      const outcome = await this.#init.cache.keep(meta, body, generation, signal);
+      this.#count(outcome === 'not_stored' ? 'failed' : outcome, 1);
+      return outcome === 'kept';
     } catch {
       // The disk reports its failures itself; here the deadline has passed.
       this.#count('failed', 1);

@@ -110,7 +110,7 @@ export async function write(cache: TieredCache, bytes: Uint8Array, bytes_max = 1
 export async function fill(cache: TieredCache, key: string, bytes: Uint8Array): Promise<boolean> {
   const { generation } = cache;
   const body = await write(cache, bytes);
-  return await cache.keep(metaOf(key, bytes), body, generation, signal);
+  return (await cache.keep(metaOf(key, bytes), body, generation, signal)) === 'kept';
 }
 
 export async function bytesOf(source: ByteSource): Promise<Buffer> {
