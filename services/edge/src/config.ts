@@ -117,7 +117,7 @@ const FILL_KEYS = {
     default: '256MiB',
     min: '1MiB',
     max: '1TiB',
-    doc: 'The size of the fill log above which its older half is removed. 256 MiB hold about 500 000 fills.',
+    doc: 'The size of the fill log above which at least its older half is removed. 256 MiB hold about 500 000 fills.',
   }),
   'fill.waiters_max': key.integer({ default: 1024, min: 1, max: 65_536, doc: 'Requests that wait for fills.' }),
   'fill.stale_while_revalidate': key.duration({

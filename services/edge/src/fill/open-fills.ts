@@ -59,7 +59,9 @@ export async function openFills(context: EdgeContext, init: OpenFillsInit): Prom
     fetch: (missing, stale, deadline) =>
       missing.kind === 'live' ? origins.fetch(missing, stale, deadline) : objects.fetch(missing.key, deadline),
     isFresh: ({ meta }) => freshnessOf(meta, current.value.fill, sched.wall_ms()).isFresh,
-    canKeep: ({ meta }) => meta.provenance === undefined || fillLog.problem === undefined,
+    canKeep: ({ meta, source }) =>
+      (meta.provenance === undefined || fillLog.problem === undefined) &&
+      (cache.problem === undefined || source.ram !== undefined),
     negative_ttl_ms: () => current.value.fill.negative_ttl,
     runs_max: work.capacity + config.edge.workers + RUNS_SLACK,
     outlives_ms: total_ms,

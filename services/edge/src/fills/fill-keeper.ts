@@ -20,7 +20,7 @@ export type KeepResult = 'kept' | 'purged' | 'failed' | 'superseded';
 
 export interface FillKeeperInit {
   readonly fills: Mpsc<FilledAsset>;
-  readonly log: Pick<FillLog, 'append'> & { readonly isUnsigned: boolean; signIfDue(): void };
+  readonly log: Pick<FillLog, 'append'> & { readonly isWorkPending: boolean; work(): void };
   readonly cache: Pick<AssetCache, 'keep'>;
   /** Of one batch. */
   readonly deadline: () => Deadline;
@@ -44,7 +44,7 @@ export class FillKeeper implements RunningPart, AsyncDisposable {
       const isOpen = await this.#receive(stopping, batch);
       if (!isOpen) return;
       if (batch.length > 0) await this.#keepAll(batch);
-      log.signIfDue();
+      log.work();
     }
   }
 
@@ -54,13 +54,12 @@ export class FillKeeper implements RunningPart, AsyncDisposable {
     await this.run(NEVER);
   }
 
-  /** Receives a batch; an empty one if a checkpoint becomes due first. False: closed and empty. */
+  /** Receives a batch; an empty one if the log has work first. False: closed and empty. */
   async #receive(stopping: AbortSignal, batch: FilledAsset[]): Promise<boolean> {
     const { fills, log } = this.#init;
-    // Without an entry to sign, only a fill wakes the task.
-    const wait_ms = log.isUnsigned && !fills.isClosed ? CHECKPOINT_MS : undefined;
-    using due =
-      wait_ms === undefined ? undefined : Deadline.after('fill_log.checkpoint', wait_ms, { signal: stopping });
+    // If the log has no work, only a fill wakes the task.
+    const wait_ms = log.isWorkPending && !fills.isClosed ? CHECKPOINT_MS : undefined;
+    using due = wait_ms === undefined ? undefined : Deadline.after('fill_log.work', wait_ms, { signal: stopping });
     try {
       await fills.recvMany(BATCH_MAX, due?.signal ?? stopping, batch);
       return batch.length > 0;
@@ -96,7 +95,10 @@ export class FillKeeper implements RunningPart, AsyncDisposable {
   /** The fills whose entries are durable, and objects. */
   async #logged(batch: readonly FilledAsset[], signal: AbortSignal): Promise<FilledAsset[]> {
     const objects = batch.filter(({ meta }) => meta.provenance === undefined);
-    const entries = batch.flatMap((fill) => this.#encoded(fill) ?? []);
+    const entries = batch.flatMap((fill) => {
+      const { provenance } = fill.meta;
+      return provenance === undefined ? [] : [{ fill, bytes: encodeFill(provenance) }];
+    });
     if (entries.length === 0) return objects;
     try {
       const first = await this.#init.log.append(
@@ -109,17 +111,6 @@ export class FillKeeper implements RunningPart, AsyncDisposable {
       // The log reports it.
       this.#count('failed', entries.length);
       return objects;
-    }
-  }
-
-  #encoded(fill: FilledAsset): { readonly fill: FilledAsset; readonly bytes: Uint8Array } | undefined {
-    const { provenance } = fill.meta;
-    if (provenance === undefined) return undefined;
-    try {
-      return { fill, bytes: encodeFill(provenance) };
-    } catch {
-      this.#count('failed', 1);
-      return undefined;
     }
   }
 

@@ -3,7 +3,7 @@ import type { AuditProof } from '@ron/proto';
 import type { ServedLog } from '@ron/service';
 
 export interface FillLog {
-  /** Why fills are not logged, and so not cached; undefined if they are. */
+  /** Why fills are not logged now, and so not cached; undefined if they are. */
   readonly problem: string | undefined;
   /** Appends encoded entries, durable when it resolves; returns the index of the first. */
   append(entries: readonly Uint8Array[], signal: AbortSignal): Promise<number>;

@@ -8,7 +8,7 @@ import { FaultyDisk } from '@ron/log/testing';
 import { tempDirFor, eventually } from '@ron/testkit';
 import { checkEntryProof, dirSource, verifyLog, type Audit } from '@ron/tlog';
 import { ownKey, type FillKey, type FillKeySource } from './fill-key.ts';
-import type { SignedFillLog } from './signed-fill-log.ts';
+import { CHECKPOINT_MS, type SignedFillLog } from './signed-fill-log.ts';
 import { entriesOf, openTestLog } from './testing.ts';
 
 const { signal } = new AbortController();
@@ -23,7 +23,7 @@ async function audit(dir: string): Promise<Audit> {
 
 async function signed(log: SignedFillLog): Promise<void> {
   await eventually('a checkpoint covers all entries', () => {
-    log.signIfDue();
+    log.work();
     return log.unsigned === 0;
   });
 }
@@ -130,14 +130,14 @@ test('without a key yet, appends work; a slow or absent signer delays checkpoint
   const { log, warnings, dir } = await openTestLog(root, { key, checkpoint_ms: 50 });
   await log.append(entriesOf('a'), signal);
   await eventually('a checkpoint failed', () => {
-    log.signIfDue();
+    log.work();
     return warnings.length > 0;
   });
   assert.equal(log.problem, undefined);
   assert.deepEqual(log.keys?.vkeys, []);
   mode = 'hangs';
   await eventually('kms hangs', () => {
-    log.signIfDue();
+    log.work();
     return calls.includes('sign');
   });
   assert.equal(await log.append(entriesOf('b'), signal), 1, 'an append does not wait for the signature');
@@ -157,9 +157,13 @@ test('a late checkpoint closes the gate, with the cause', async (t) => {
   const { log } = await openTestLog(root, { key });
   await using _ = log;
   await log.append(entriesOf('a'), signal);
-  log.signIfDue();
+  log.work();
   const real = sched.now_ms.bind(sched);
-  t.mock.method(sched, 'now_ms', () => real() + 20_000);
+  let passed_ms = 15_000;
+  t.mock.method(sched, 'now_ms', () => real() + passed_ms);
+  await log.append(entriesOf('b'), signal);
+  passed_ms = 20_000;
+  assert.match(log.warning ?? '', /no signed checkpoint for 20 s/, 'since the first entry without a checkpoint');
   await eventually('the gate is closed', () => /no signed checkpoint for \d+ s: kms is away/.test(log.warning ?? ''));
   assert.equal(log.problem, undefined, 'fills are still cached');
 });
@@ -172,12 +176,39 @@ test('a full disk refuses the append; the next one after it has room succeeds wi
   disk.fail('entries', 'ENOSPC');
   await assert.rejects(log.append(entriesOf('b'), signal), { code: 'storage_full' });
   assert.match(log.warning!, /^fills are not cached: /);
-  assert.equal(log.problem, undefined, 'a full disk is not damage');
+  assert.equal(log.problem, log.warning, 'fills are not sent to a full disk');
   disk.mend();
   assert.equal(await log.append(entriesOf('b'), signal), 1);
   assert.equal(log.warning, undefined);
   await log[Symbol.asyncDispose]();
   assert.ok((await audit(dir)).ok);
+});
+
+test('after a full disk has room, the log accepts fills again without one', async (t) => {
+  const root = tempDirFor(t);
+  const disk = new FaultyDisk();
+  const key: FillKeySource = {
+    load: async () => undefined,
+    create: () => Promise.reject(new RonError('unreachable', 'kms is away')),
+  };
+  const { log, warnings } = await openTestLog(root, { fs: disk, key });
+  await using _ = log;
+  disk.fail('entries', 'ENOSPC');
+  await assert.rejects(log.append(entriesOf('a'), signal), { code: 'storage_full' });
+  assert.ok(log.isWorkPending, 'the task goes on calling');
+  const real = sched.now_ms.bind(sched);
+  let passed_ms = 0;
+  t.mock.method(sched, 'now_ms', () => real() + passed_ms);
+  const recovered = async (): Promise<boolean> => {
+    passed_ms += CHECKPOINT_MS;
+    log.work();
+    return log.problem === undefined;
+  };
+  for (let round = 0; round < 3; round++) assert.ok(!(await recovered()));
+  disk.mend();
+  await eventually('the log is usable', recovered);
+  assert.deepEqual(warnings.slice(0, 1), ['failed to append to the fill log'], 'reported once');
+  assert.equal(await log.append(entriesOf('a'), signal), 1, 'after one entry that states the end of the outage');
 });
 
 test('a disk that does not respond is reported while the append waits', async (t) => {
@@ -202,7 +233,7 @@ test('above its bound the log removes its older half, announces it and stays ver
   const names = Array.from({ length: 256 }, (_each, at) => `${at}`);
   for (let at = 0; at < 4; at++) await log.append(entriesOf(...names), signal);
   await eventually('it is pruned', () => {
-    log.signIfDue();
+    log.work();
     return log.served!.first > 0 && log.bytes <= 300_000;
   });
   assert.equal(log.served!.first, 512);
@@ -211,6 +242,48 @@ test('above its bound the log removes its older half, announces it and stays ver
   await log[Symbol.asyncDispose]();
   const result = await audit(dir);
   assert.ok(result.ok && result.first === 512);
+});
+
+test('a log above twice a lowered bound is pruned without a fill', async (t) => {
+  const root = tempDirFor(t);
+  const names = Array.from({ length: 256 }, (_each, at) => `${at}`);
+  {
+    const { log } = await openTestLog(root);
+    for (let at = 0; at < 4; at++) await log.append(entriesOf(...names), signal);
+    await log[Symbol.asyncDispose]();
+  }
+  const { log, dir } = await openTestLog(root, { bytes_max: 120_000 });
+  assert.ok(log.bytes > 2 * 120_000 && log.unsigned === 0);
+  const real = sched.now_ms.bind(sched);
+  let passed_ms = 0;
+  t.mock.method(sched, 'now_ms', () => real() + passed_ms);
+  await eventually('it is within its bound', () => {
+    if (log.isWorkPending) passed_ms += CHECKPOINT_MS;
+    log.work();
+    return log.bytes <= 120_000;
+  });
+  await log.append(entriesOf('next'), signal);
+  await log[Symbol.asyncDispose]();
+  assert.ok((await audit(dir)).ok);
+});
+
+test('a bound below the size of two bundles is kept, because one is removed at a time', async (t) => {
+  const { log } = await openTestLog(tempDirFor(t), { bytes_max: 100_000 });
+  await using _ = log;
+  const names = Array.from({ length: 16 }, (_each, at) => `${at}`);
+  const real = sched.now_ms.bind(sched);
+  let passed_ms = 0;
+  t.mock.method(sched, 'now_ms', () => real() + passed_ms);
+  // 256 entries have more than 100 000 bytes, 512 have more than twice that.
+  for (let at = 0; at < 64; at++) {
+    await log.append(entriesOf(...names), signal);
+    await eventually('no whole bundle is above the bound', () => {
+      passed_ms += CHECKPOINT_MS;
+      log.work();
+      return log.bytes <= 100_000 || log.size - log.served!.first < 256;
+    });
+  }
+  assert.ok(log.served!.first >= 768);
 });
 
 test('if nothing can be pruned, appends end at twice the bound', async (t) => {

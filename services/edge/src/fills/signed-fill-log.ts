@@ -3,10 +3,11 @@
  *
  * Contract: an appended entry is durable before the call returns. A damaged, older or foreign log does not fail the start:
  * `problem` explains it, appends are refused with `not_ready`, and cached assets are served. Another process on the directory
- * fails the start (`conflict`). Checkpoints are signed at most once per `CHECKPOINT_MS`, and at the close; a signer that is
- * away or slow delays checkpoints, never appends.
- * Bound: above `bytes_max` the older half of the entries is removed, which the log itself announces. Overflow: where the disk
- * cannot free them, or without a signer, appends are refused with `storage_full` at twice the bound.
+ * fails the start (`conflict`). After `CHECKPOINT_MS` without a checkpoint `work` signs the new entries, and a pruning signs its
+ * announcement at once; the close signs the last ones. A signer that is away or slow delays checkpoints, never appends. After
+ * a failed append, `work` appends an entry until one succeeds: `problem` ends with the outage, even without another fill.
+ * Bound: above `bytes_max` at least the older half of the entries is removed, in whole bundles, which the log itself announces.
+ * Overflow: where the disk cannot free them, or without a signer, appends are refused with `storage_full` at twice the bound.
  * Cancellation: a waiting append leaves with its signal; one that has begun completes.
  */
 import { join } from 'node:path';
@@ -22,7 +23,7 @@ import {
   TransparencyLog,
   type NoteSigner,
 } from '@ron/tlog/log';
-import { encodePrune } from './fill-entry.ts';
+import { encodePrune, encodeResume } from './fill-entry.ts';
 import type { FillKey, FillKeySource } from './fill-key.ts';
 import type { FillLog } from './fill-log.ts';
 import type { KnownCheckpointFile } from './known-checkpoint.ts';
@@ -61,11 +62,11 @@ export class SignedFillLog implements FillLog, AsyncDisposable {
   #problem: string | undefined;
   #append_began_ms: number | undefined;
   #append_failure: string | undefined;
-  #checkpoint_ms = -Infinity;
+  #worked_ms = -Infinity;
   /** Since when an entry has been waiting for a checkpoint. */
   #unsigned_ms: number | undefined;
   #sign_failure: string | undefined;
-  #signing: Promise<void> | undefined;
+  #working: Promise<void> | undefined;
   #canPrune = true;
 
   private constructor(init: FillLogInit, opened: Opened | undefined, problem: string | undefined) {
@@ -89,7 +90,7 @@ export class SignedFillLog implements FillLog, AsyncDisposable {
   }
 
   get problem(): string | undefined {
-    return this.#problem;
+    return this.#problem ?? (this.#append_failure && `fills are not cached: ${this.#append_failure}`);
   }
 
   /** For the gate: why fills are not logged, or not proven. */
@@ -98,7 +99,7 @@ export class SignedFillLog implements FillLog, AsyncDisposable {
     const now_ms = sched.now_ms();
     if (now_ms - (this.#append_began_ms ?? Infinity) > APPEND_MS_MAX)
       return 'the disk of the fill log does not respond';
-    if (this.#append_failure !== undefined) return `fills are not cached: ${this.#append_failure}`;
+    if (this.problem !== undefined) return this.problem;
     const late_ms = now_ms - (this.#unsigned_ms ?? Infinity);
     if (late_ms < LATE_MS) return undefined;
     const why = this.#sign_failure === undefined ? '' : `: ${this.#sign_failure}`;
@@ -132,18 +133,17 @@ export class SignedFillLog implements FillLog, AsyncDisposable {
     return this.#problem === undefined && this.unsigned > 0;
   }
 
+  /** Whether `work` is to be called again within `CHECKPOINT_MS`. */
+  get isWorkPending(): boolean {
+    if (this.#opened === undefined || this.#problem !== undefined) return false;
+    return this.unsigned > 0 || this.#append_failure !== undefined || this.#prunable(this.#opened.log) !== undefined;
+  }
+
   async append(entries: readonly Uint8Array[], signal: AbortSignal): Promise<number> {
-    const { log } = this.#usable();
+    const opened = this.#usable();
     this.#append_began_ms = sched.now_ms();
     try {
-      this.#requireRoom(log);
-      const { first } = await log.append(entries, signal);
-      this.#append_failure = undefined;
-      this.#unsigned_ms ??= sched.now_ms();
-      return first;
-    } catch (error) {
-      this.#appendFailed(error);
-      throw error;
+      return await this.#append(opened, entries, signal);
     } finally {
       this.#append_began_ms = undefined;
     }
@@ -155,30 +155,44 @@ export class SignedFillLog implements FillLog, AsyncDisposable {
     return await proveEntry(log, index);
   }
 
-  /** Begins a checkpoint if one is due and none is in progress. Never throws; `close` waits for it. */
-  signIfDue(): void {
-    if (!this.isUnsigned || this.#signing !== undefined) return;
-    if (sched.now_ms() - this.#checkpoint_ms < CHECKPOINT_MS) return;
-    this.#signing = this.#sign().finally(() => (this.#signing = undefined));
+  /** Begins a checkpoint, a pruning or a probe if one is due and none is in progress. Never throws; `close` waits for it. */
+  work(): void {
+    if (!this.isWorkPending || this.#working !== undefined) return;
+    if (sched.now_ms() - this.#worked_ms < CHECKPOINT_MS) return;
+    this.#working = this.#work().finally(() => (this.#working = undefined));
   }
 
   /** Signs the last entries, within the deadline of a checkpoint, and closes the files. */
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#signing;
-    if (this.isUnsigned) await this.#sign();
+    await this.#working;
+    if (this.isUnsigned) await this.#work();
     await this.#opened?.log.close();
   }
 
+  async #append(opened: Opened, entries: readonly Uint8Array[], signal: AbortSignal): Promise<number> {
+    try {
+      this.#requireRoom(opened.log);
+      const { first } = await opened.log.append(entries, signal);
+      this.#append_failure = undefined;
+      this.#unsigned_ms ??= sched.now_ms();
+      return first;
+    } catch (error) {
+      this.#appendFailed(error);
+      throw error;
+    }
+  }
+
   /** Never rejects: the entries are durable without a checkpoint. */
-  async #sign(): Promise<void> {
+  async #work(): Promise<void> {
     const { deadline, warn } = this.#init;
     const opened = this.#opened!;
-    this.#checkpoint_ms = sched.now_ms();
+    this.#worked_ms = sched.now_ms();
     using budget = deadline();
     try {
       // [edge I-4] A slow kms ends here; the next checkpoint covers the same entries.
       await budget.run(async (signal) => {
-        await this.#checkpoint(opened, signal);
+        await this.#probe(opened, signal);
+        if (this.isUnsigned) await this.#checkpoint(opened, signal);
         await this.#pruneIfLarge(opened, signal);
       });
     } catch (error) {
@@ -188,21 +202,36 @@ export class SignedFillLog implements FillLog, AsyncDisposable {
     }
   }
 
+  /** Without it, `problem` would keep fills away from the log after the disk has recovered. */
+  async #probe(opened: Opened, signal: AbortSignal): Promise<void> {
+    if (this.#append_failure === undefined) return;
+    // A failure is reported by `problem`. The checkpoint does not depend on it.
+    await this.#append(opened, [encodeResume(sched.wall_ms())], signal).catch(() => undefined);
+  }
+
   async #checkpoint(opened: Opened, signal: AbortSignal): Promise<void> {
     const { key, known } = this.#init;
     const { log, signers } = opened;
     if (signers.length === 0) await addSigner(this.#init, opened, await key.create(signal));
     await log.writeCheckpoint(signal, { beforePublish: async ({ text }) => await known?.write(text) });
     this.#sign_failure = undefined;
-    this.#unsigned_ms = this.isUnsigned ? this.#checkpoint_ms : undefined;
+    this.#unsigned_ms = this.isUnsigned ? this.#worked_ms : undefined;
+  }
+
+  /** The end of the entries to remove: half of them, rounded up to a whole bundle; undefined if there is none or no need. */
+  #prunable({ bytes, first, size }: TransparencyLog): number | undefined {
+    if (bytes <= this.#init.bytes_max || !this.#canPrune) return undefined;
+    const bundles = Math.min(Math.ceil((first + size) / 2 / BUNDLE_ENTRIES), Math.floor(size / BUNDLE_ENTRIES));
+    const before = bundles * BUNDLE_ENTRIES;
+    return before > first ? before : undefined;
   }
 
   /** Removes the older half. The checkpoint in between covers the entry that announces it. */
   async #pruneIfLarge(opened: Opened, signal: AbortSignal): Promise<void> {
-    const { bytes_max, warn } = this.#init;
+    const { warn } = this.#init;
     const { log } = opened;
-    const before = Math.floor((log.first + log.size) / 2 / BUNDLE_ENTRIES) * BUNDLE_ENTRIES;
-    if (log.bytes <= bytes_max || before <= log.first || !this.#canPrune) return;
+    const before = this.#prunable(log);
+    if (before === undefined) return;
     const { first: entry } = await log.append([encodePrune(before, sched.wall_ms())], signal);
     await this.#checkpoint(opened, signal);
     try {
