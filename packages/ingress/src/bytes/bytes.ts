@@ -25,7 +25,7 @@ export interface ByteSource extends ByteDescription {
   readonly variants?: readonly ByteSource[];
   /**
    * Bytes `start` to `end` (exclusive) in batches of verified chunks, none of them empty; a batch is sent in one
-   * write, so about 1 MiB is best. It must not change until the next one is requested. The signal aborts when the
+   * write, so 256 KiB to 1 MiB are best; a client that does not read holds one. It must not change until the next one is requested. The signal aborts when the
    * transfer ends.
    */
   read(start: number, end: number, signal: AbortSignal): AsyncIterable<Batch>;

@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import { test } from 'node:test';
-import { RonError } from '@ron/kernel';
+import { RonError, sched } from '@ron/kernel';
 import { eventually } from '@ron/testkit';
 import { byteBench, KIB, MIB, pattern, tape } from '../../test/bytes/byte-bench.ts';
 import type { ByteSource } from './bytes.ts';
+import { BATCHES_MAX } from './transfer.ts';
 import { CREDIT_BYTES_MAX } from '../connection/send-watch.ts';
 import type { TransferLimits } from '../connection/transfer-watch.ts';
 
@@ -81,6 +82,32 @@ test('one chunk is held: the next is requested once the kernel has accepted the 
   const reply = await http.get();
   assert.equal(reply.body.length, 4 * MIB);
   assert.equal(held_bytes_max, 0);
+});
+
+test('the connections of one address together request a few batches per event loop iteration', async (t) => {
+  const body = pattern(4 * MIB);
+  let batches = 0;
+  const http = await byteBench(t, () =>
+    tape(body, 64 * KIB, () => {
+      batches += 1;
+    }),
+  );
+  let batches_max = 0;
+  const stop = new AbortController();
+  const count = async (): Promise<void> => {
+    while (!stop.signal.aborted) {
+      batches = 0;
+      await sched.pause('test');
+      batches_max = Math.max(batches_max, batches);
+    }
+  };
+  const counting = count();
+  const replies = await Promise.all(Array.from({ length: 16 }, () => http.get()));
+  stop.abort();
+  await counting;
+  for (const reply of replies) assert.ok(reply.body.equals(body));
+  // Twice the share: a flood begins in the middle of an iteration, and so does the count.
+  assert.ok(batches_max <= 2 * BATCHES_MAX, `${batches_max} batches`);
 });
 
 /** A client that never reads acknowledges its receive buffer, and then has this long. */

@@ -2,16 +2,21 @@
  * One body on its way to a client: the part of byte serving that waits.
  *
  * Contract, bound and cancellation: those of `bytes.ts`. Each wait is one parked waiter, which a cut fails. The wait for
- * the client ends when the sweeper closes a connection whose client does not read.
+ * the client ends when the sweeper closes a connection whose client does not read. Batches are requested in turns, because
+ * libuv accepts one connection per event loop iteration: long iterations would keep new clients waiting in the listen queue.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { assert, onAbort, RonError, sched } from '@ron/kernel';
 import type { Parked, Timer } from '@ron/kernel';
 import type { Batch, ByteOutcome, CutReason, ServeBytesInit } from './bytes.ts';
 import { problemFor } from '../answer/problem.ts';
+import { Connection } from '../connection/connection.ts';
+import { FairScheduler, type AddressShare } from '../connection/fair-scheduler.ts';
 
-/** After this many bytes the transfer yields to the event loop, however fast source and client are. */
-const TURN_BYTES = 1024 * 1024;
+/** The batches of one address in one event loop iteration, however many connections it has. */
+export const BATCHES_MAX = 4;
+
+const scheduler = new FairScheduler(BATCHES_MAX);
 
 const bytesIn = (batch: Batch): number => batch.reduce((sum, chunk) => sum + chunk.length, 0);
 
@@ -21,7 +26,7 @@ interface Cut {
   readonly error: unknown;
 }
 
-type Wait = 'source' | 'client';
+type Wait = 'turn' | 'source' | 'client';
 
 export class Transfer {
   readonly #req: IncomingMessage;
@@ -29,6 +34,7 @@ export class Transfer {
   readonly #init: ServeBytesInit;
   readonly #length: number;
   readonly #reading = new AbortController();
+  readonly #share: AddressShare;
   #waiter: Parked<unknown> | undefined;
   #waiting: Wait | undefined;
   #waiting_since_ms = 0;
@@ -38,7 +44,6 @@ export class Transfer {
   /** Bytes that the source yielded, and those of them that the kernel accepted. */
   #given_bytes = 0;
   #taken_bytes = 0;
-  #turn_bytes = 0;
   #last_next: Promise<unknown> | undefined;
 
   constructor(req: IncomingMessage, res: ServerResponse, init: ServeBytesInit, length: number) {
@@ -46,6 +51,7 @@ export class Transfer {
     this.#res = res;
     this.#init = init;
     this.#length = length;
+    this.#share = scheduler.shareOf(Connection.of(req.socket)?.ticket.address);
     res.once('close', this.#onClose);
     if (req.socket.destroyed) this.#onClose();
     this.#registration = onAbort(init.signal, (reason) => this.#end('aborted', reason));
@@ -87,6 +93,8 @@ export class Transfer {
 
   /** The next batch, which must not exceed the announced length. */
   async #next(iterator: AsyncIterator<Batch>): Promise<Batch> {
+    if (!scheduler.tryStart(this.#share))
+      await this.#wait<void>('turn', (parked) => scheduler.defer(this.#share, parked.wake));
     const result = await this.#wait<IteratorResult<Batch>>('source', (parked) => {
       const next = iterator.next();
       this.#last_next = next;
@@ -109,12 +117,7 @@ export class Transfer {
       batch.forEach((chunk, index) => this.#res.write(chunk, index === last ? onTaken : undefined));
       if (last > 0) this.#res.uncork();
     });
-    const bytes = bytesIn(batch);
-    this.#taken_bytes += bytes;
-    this.#turn_bytes += bytes;
-    if (this.#turn_bytes < TURN_BYTES) return;
-    this.#turn_bytes = 0;
-    await sched.pause('bytes');
+    this.#taken_bytes += bytesIn(batch);
   }
 
   async #sendLast(batch: Batch): Promise<void> {

@@ -4,6 +4,7 @@ import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } fro
 import { connect } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import type { TestContext } from 'node:test';
+import { Admission } from '@ron/kernel';
 import { Connection } from '../../src/connection/connection.ts';
 import type { InflightRequest, Ticket } from '../../src/connection/connection.ts';
 import { AddressShare } from '../../src/connection/fair-scheduler.ts';
@@ -32,6 +33,9 @@ export interface ByteReply {
   /** Whether the body has the announced end. */
   readonly whole: boolean;
 }
+
+/** All connections come from it. */
+const ADDRESS = new Admission({ inflight_max: 1, connections_max: 1, connections_per_ip_max: 1 }).hold('127.0.0.1');
 
 /** A request without a body, which keeps its connection under watch. */
 const NO_BODY: InflightRequest = {
@@ -114,7 +118,7 @@ async function listen(
     const ticket: Ticket = {
       ip: '127.0.0.1',
       opened_ms: performance.now(),
-      address: undefined,
+      address: ADDRESS,
       caller: 'open',
       counted: false,
       probation: false,

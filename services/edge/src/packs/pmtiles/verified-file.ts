@@ -5,7 +5,7 @@
  * final: `problem` is set, `onDamage` is called once, and every later read throws `not_ready`. A failing disk throws
  * `not_ready` too, but the next read tries again.
  * Bound: `bytesNow` uses memory that is shared by all reads without waiting. `bytes` allocates the groups of its range.
- * `batches` holds 1 MiB. Cancellation: by the signal, between two reads of the disk; the file system of the caller
+ * `batches` holds 256 KiB, because clients that do not read hold them. Cancellation: by the signal, between two reads of the disk; the file system of the caller
  * limits the time of each.
  */
 import type { Batch } from '@ron/ingress';
@@ -16,7 +16,7 @@ import type { GroupTree } from '../hashes/group-tree.ts';
 import { GroupChecks } from './group-checks.ts';
 import { PART_BYTES, type PartHashes } from './part-hashes.ts';
 
-const BATCH_GROUPS = 16;
+const BATCH_GROUPS = 4;
 const RETRY_AFTER_MS = 10_000;
 
 export interface VerifiedFileInit {
