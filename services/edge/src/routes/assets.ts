@@ -110,6 +110,7 @@ function jsonSource(text: string): ByteSource {
     etag: `"${formatAddress(blake3(body))}"`,
     media_type: 'application/json',
     headers: TILE_HEADERS,
+    cache_status: hitStatus('pack'),
     ram: [body],
     async *read(start, end) {
       yield [body.subarray(start, end)];

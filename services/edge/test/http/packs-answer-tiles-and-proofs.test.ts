@@ -82,6 +82,7 @@ test('TileJSON 3 describes the pack, with URLs of the checked host or of edge.pu
   const reply = await get('plain.json');
   assert.equal(reply.status, 200);
   assert.equal(reply.headers['content-type'], 'application/json');
+  assert.equal(reply.headers['cache-status'], 'ron-edge; hit; detail=pack');
   assert.equal(reply.headers['etag'], `"${addressOf(reply.body)}"`);
   const { bounds, ...described } = reply.json;
   assert.equal(bounds.length, 4);
