@@ -6,7 +6,7 @@
  * can name no asset, `bad_request` for a malformed address or host, `validation` for other queries.
  */
 import { RonError } from '@ron/kernel';
-import { checkAddress, type Address } from '@ron/proto';
+import { checkAddress, PACK_NAME_PATTERN, type Address } from '@ron/proto';
 import type { Missing } from '../fill/fills.ts';
 import type { AssetKey } from './asset-key.ts';
 
@@ -33,7 +33,8 @@ export type Query = Readonly<Record<string, string>>;
 /** Parses a path below `live/`. */
 export type ParseLive = (path: string, query: Query) => Missing;
 
-const NAME = '[a-z0-9_-]{1,64}';
+/** Without `^` and `$`. */
+const NAME = PACK_NAME_PATTERN.source.slice(1, -1);
 const NUMBER = '(0|[1-9][0-9]{0,9})';
 const TILE = new RegExp(`^(${NAME})/${NUMBER}/${NUMBER}/${NUMBER}\\.([a-z]{1,8})$`);
 const TILEJSON = new RegExp(`^(${NAME})\\.json$`);

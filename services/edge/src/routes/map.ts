@@ -1,6 +1,7 @@
 /** The map page of a pack, and the files of that page. */
 import { route, text, Type, type Route } from '@ron/ingress';
 import type { PageFiles } from '@ron/pages';
+import { PACK_NAME_PATTERN } from '@ron/proto';
 import { MAP_PATH, mapHeaders, mapHtml } from '../map/map-page.ts';
 import type { Packs } from '../packs/packs.ts';
 
@@ -11,7 +12,7 @@ export interface MapRouteInit {
   readonly guardReads: boolean;
 }
 
-const Name = Type.Object({ name: Type.String({ pattern: '^[a-z0-9_-]{1,64}$' }) }, { additionalProperties: false });
+const Name = Type.Object({ name: Type.String({ pattern: PACK_NAME_PATTERN.source }) }, { additionalProperties: false });
 
 const Rest = Type.Object({ '*': Type.String({ maxLength: 512 }) }, { additionalProperties: false });
 

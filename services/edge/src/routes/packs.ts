@@ -12,13 +12,12 @@ import {
 } from '@ron/proto';
 import type { PackInfo } from '../packs/pack.ts';
 import type { Packs } from '../packs/packs.ts';
+import { ADMIN } from './admin.ts';
+import type { Fields } from './fields.ts';
 
 export interface PackRoutesInit {
   readonly packs: Packs;
 }
-
-/** Exactly one schema for each field of `T`. */
-type Fields<T> = Record<keyof T, JsonSchema>;
 
 const strict = { additionalProperties: false } as const;
 const Name = Type.Object({ name: Type.String({ pattern: PACK_NAME_PATTERN.source }) }, strict);
@@ -61,10 +60,9 @@ const PackListSchema = Type.Object(
 );
 
 export function packRoutes({ packs }: PackRoutesInit): Route[] {
-  const admin = { scope: 'edge:admin', lane: 'inline' } as const;
   return [
     route({
-      ...admin,
+      ...ADMIN,
       method: 'GET',
       path: '/edge/packs',
       summary: 'Lists the mounted packs, and the files that cannot be mounted, with the reason.',
@@ -73,7 +71,7 @@ export function packRoutes({ packs }: PackRoutesInit): Route[] {
       handler: () => json(200, listOf(packs)),
     }),
     route({
-      ...admin,
+      ...ADMIN,
       method: 'PUT',
       path: '/edge/packs/:name',
       summary:
@@ -90,7 +88,7 @@ export function packRoutes({ packs }: PackRoutesInit): Route[] {
       },
     }),
     route({
-      ...admin,
+      ...ADMIN,
       method: 'DELETE',
       path: '/edge/packs/:name',
       summary: 'Removes a pack and its file. Requests that read it finish.',

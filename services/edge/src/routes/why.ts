@@ -4,9 +4,7 @@ import type { AuditProof, EdgeFreshnessDto, EdgeProvenanceDto, EdgeWhyDto } from
 import { explainAsset, type ExplainInit } from '../why/explain-asset.ts';
 import { namedAsset, PATH_CHARS_MAX } from '../why/named-asset.ts';
 import { ADMIN } from './admin.ts';
-
-/** Exactly one schema for each field of `T`. */
-type Fields<T> = Record<keyof T, JsonSchema>;
+import type { Fields } from './fields.ts';
 
 const strict = { additionalProperties: false } as const;
 const orNull = (schema: JsonSchema): JsonSchema => Type.Unsafe({ anyOf: [schema, { type: 'null' }] });
