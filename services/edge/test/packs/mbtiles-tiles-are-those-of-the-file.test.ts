@@ -1,6 +1,6 @@
 /** Tiles of MBTiles packs, compared with an independent reader: SQLite in this thread, with the formula of the specification. */
 import assert from 'node:assert/strict';
-import { copyFile, access } from 'node:fs/promises';
+import { copyFile, access, rm } from 'node:fs/promises';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -89,7 +89,34 @@ test('format, zooms and bounds come from the metadata, and from the tiles if it 
     [info.tile_type, info.zooms, info.bounds, info.center],
     ['mvt', [1, 5], [-10, -20, 30, 40], [1, 2, 3]],
   );
-  assert.deepEqual(info.metadata, { vector_layers: [{ id: 'water' }] });
+  assert.deepEqual(info.metadata, { vector_layers: [{ id: 'water', fields: {} }] });
+});
+
+test('a format with the name of a member of all objects is ignored', async () => {
+  await using packs = await openTestPacks();
+  for (const format of ['__proto__', 'constructor', 'toString']) {
+    makeMbtiles({ path: packs.path(`${format}.mbtiles`), tiles: pngTiles(0), metadata: { format } });
+    await using pack = await packs.open(`${format}.mbtiles`);
+    assert.equal(pack.info.tile_type, 'png', format);
+  }
+});
+
+test('vector_layers are reduced to the members of TileJSON, and others are left out', async () => {
+  await using packs = await openTestPacks();
+  const deep = '['.repeat(8000) + ']'.repeat(8000);
+  const layersOf = async (layers: string): Promise<unknown> => {
+    const path = packs.path('a.mbtiles');
+    await rm(path, { force: true });
+    makeMbtiles({ path, tiles: pngTiles(0), metadata: { json: `{"vector_layers":${layers}}` } });
+    await using pack = await packs.open('a.mbtiles');
+    return pack.info.metadata['vector_layers'];
+  };
+  assert.equal(await layersOf(deep), undefined);
+  assert.equal(await layersOf(`[{"id":${deep}}]`), undefined);
+  assert.deepEqual(
+    await layersOf(`[{"id":"water","minzoom":1,"other":${deep},"fields":{"name":"String","deep":${deep}}}]`),
+    [{ id: 'water', minzoom: 1, fields: { name: 'String' } }],
+  );
 });
 
 test('gzip is detected, plain bytes, text and empty values are served as they are', async () => {

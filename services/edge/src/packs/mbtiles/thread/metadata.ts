@@ -3,39 +3,38 @@
  *
  * Contract: a missing table is an empty one; a table that cannot be read in one plain scan is refused. Values that do not fit
  * their field are ignored, because many tools write such: format, zooms and bounds are derived from the tiles then.
- * Bound: `METADATA_BYTES_MAX` of text, of which `LAYERS_CHARS_MAX` characters of `vector_layers` are kept.
+ * Bound: `METADATA_BYTES_MAX` of text, of which texts and layers within the limits of `vector-layers.ts` are kept.
  */
 // oxlint-disable-next-line ron/no-blocking-calls -- this is a thread
 import type { DatabaseSync } from 'node:sqlite';
 import type { TileType } from '../../pack.ts';
+import { isText, vectorLayers } from '../../vector-layers.ts';
 import type { Description } from './calls.ts';
 import { refused } from './errors.ts';
 import { isPlainScan, type UniqueKeys } from './query-plan.ts';
 
 const METADATA_BYTES_MAX = 10 * 1024 * 1024;
-const LAYERS_CHARS_MAX = 1024 * 1024;
-const TEXT_CHARS_MAX = 64 * 1024;
 export const ZOOM_MAX = 30;
 const LATITUDE_MAX = 90;
 const LONGITUDE_MAX = 180;
 
 const METADATA = 'SELECT CAST(name AS TEXT) AS name, CAST(value AS TEXT) AS value FROM metadata';
 const KEPT = ['name', 'description', 'attribution', 'version'] as const;
-const TYPES: Readonly<Record<string, TileType>> = {
-  pbf: 'mvt',
-  mvt: 'mvt',
-  'application/vnd.mapbox-vector-tile': 'mvt',
-  png: 'png',
-  'image/png': 'png',
-  jpg: 'jpg',
-  jpeg: 'jpg',
-  'image/jpeg': 'jpg',
-  webp: 'webp',
-  'image/webp': 'webp',
-  avif: 'avif',
-  'image/avif': 'avif',
-  mlt: 'mlt',
-};
+const TYPES: ReadonlyMap<string, TileType> = new Map([
+  ['pbf', 'mvt'],
+  ['mvt', 'mvt'],
+  ['application/vnd.mapbox-vector-tile', 'mvt'],
+  ['png', 'png'],
+  ['image/png', 'png'],
+  ['jpg', 'jpg'],
+  ['jpeg', 'jpg'],
+  ['image/jpeg', 'jpg'],
+  ['webp', 'webp'],
+  ['image/webp', 'webp'],
+  ['avif', 'avif'],
+  ['image/avif', 'avif'],
+  ['mlt', 'mlt'],
+]);
 
 /** The fields that the table has. */
 export type Metadata = {
@@ -47,11 +46,11 @@ export function readMetadata(db: DatabaseSync, keys: UniqueKeys): Metadata {
   const kept: Record<string, unknown> = {};
   for (const field of KEPT) {
     const text = rows.get(field);
-    if (text !== undefined && text.length <= TEXT_CHARS_MAX) kept[field] = text;
+    if (isText(text)) kept[field] = text;
   }
-  const layers = vectorLayers(rows.get('json'));
+  const layers = layersOf(rows.get('json'));
   if (layers !== undefined) kept['vector_layers'] = layers;
-  const tile_type = TYPES[rows.get('format')?.toLowerCase() ?? ''];
+  const tile_type = TYPES.get(rows.get('format')?.toLowerCase() ?? '');
   const zooms = zoomsOf(rows.get('minzoom'), rows.get('maxzoom'));
   const bounds = boundsOf(rows.get('bounds'));
   const center = centerOf(rows.get('center'));
@@ -83,18 +82,12 @@ function hasMetadata(db: DatabaseSync): boolean {
   return db.prepare(find).get() !== undefined;
 }
 
-function vectorLayers(json: string | undefined): unknown[] | undefined {
-  if (json === undefined) return undefined;
-  let parsed: unknown;
+function layersOf(json: string | undefined): readonly unknown[] | undefined {
   try {
-    parsed = JSON.parse(json);
+    return vectorLayers((JSON.parse(json ?? '') as { vector_layers?: unknown } | null)?.vector_layers);
   } catch {
     return undefined;
   }
-  const layers = (parsed as { vector_layers?: unknown } | null)?.vector_layers;
-  if (!Array.isArray(layers)) return undefined;
-  if (JSON.stringify(layers).length > LAYERS_CHARS_MAX) throw refused('its vector_layers are above 1 MiB');
-  return layers;
 }
 
 function zoomsOf(min: string | undefined, max: string | undefined): Description['zooms'] | undefined {
