@@ -7,14 +7,13 @@ import { storageError } from '../fill/objects/storage-objects.ts';
 import type { EdgeMeters } from '../metrics.ts';
 import type { EdgeContext } from '../service.ts';
 import type { OpenStorage } from '../storage.ts';
-import { HashThreads, type SidecarFailed } from './hashes/hash-threads.ts';
 import { MbtilesOpener } from './mbtiles/mbtiles-opener.ts';
 import { MountTable, newMountTable } from './mount-table.ts';
 import { PackDirectory } from './pack-directory.ts';
 import type { PackJob } from './pack-jobs.ts';
 import { PackRegistry } from './pack-registry.ts';
 import { PackVerifier } from './pack-verifier.ts';
-import { PmtilesOpener } from './pmtiles/pmtiles-opener.ts';
+import { PmtilesOpener, type SidecarFailed } from './pmtiles/pmtiles-opener.ts';
 
 /** Of the four threads of Node's pool, so that a disk that hangs leaves some for other files. */
 const DISK_CALLS_MAX = 2;
@@ -27,14 +26,13 @@ export interface OpenPacksInit {
 }
 
 export async function openPacks(context: EdgeContext, init: OpenPacksInit): Promise<PackRegistry> {
-  const { config, runtime, resources } = context;
+  const { config, runtime } = context;
   const directory = await openDirectory(context, init.dir);
   const onSidecarFailed: SidecarFailed = (path, problem) =>
     context.events.publish({ kind: 'pack hashes not kept', pack: basename(path), problem });
-  const hashes = resources.use(new HashThreads(onSidecarFailed));
   const openers = {
     pmtiles: new PmtilesOpener({ onSidecarFailed }),
-    mbtiles: new MbtilesOpener({ hashes, readDeadline: () => runtime.deadline('pack_read') }),
+    mbtiles: new MbtilesOpener({ readDeadline: () => runtime.deadline('pack_read') }),
   };
   const { storage } = init;
   const verifier = new PackVerifier({

@@ -1,7 +1,7 @@
 /**
  * The directory of the packs: their files, sidecars and unfinished uploads.
  *
- *     planet.pmtiles, planet.pmtiles.b3          a pack and its hashes
+ *     planet.pmtiles, planet.pmtiles.b3          a pack and its hashes; MBTiles have none
  *     .planet.6f1c09a2b7d3e845.upload(.b3)       an upload, until it is verified and renamed
  *
  * Contract: a file gets the name of a pack only after it is complete, verified and synced, and the name is durable when `install`
@@ -107,14 +107,16 @@ export class PackDirectory {
     await this.#fs.syncDir(this.path);
   }
 
-  /** Removes uploads that a killed process left, and sidecars without a pack. */
+  /** Removes uploads that a killed process left, and sidecars without a PMTiles pack. */
   async removeLeftovers(): Promise<void> {
     const names = await this.#names();
     const present = new Set(names);
     for (const name of names) {
       const pack = SIDECAR.exec(name)?.groups?.['pack'];
       const isOrphan =
-        pack !== undefined && PACK_NAME_PATTERN.test(PACK.exec(pack)!.groups!['name']!) && !present.has(pack);
+        pack !== undefined &&
+        PACK_NAME_PATTERN.test(PACK.exec(pack)!.groups!['name']!) &&
+        (pack.endsWith('.mbtiles') || !present.has(pack));
       if (isOrphan || UPLOAD.test(name)) await this.#removeIfThere(join(this.path, name));
     }
   }

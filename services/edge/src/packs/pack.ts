@@ -58,7 +58,7 @@ export interface OpenPack extends AsyncDisposable {
 
 export interface OpenPackInit {
   readonly path: string;
-  /** The file that keeps the hashes of the pack. Undefined: nothing is written. */
+  /** The file that keeps the hashes of a PMTiles pack. Undefined: nothing is written. */
   readonly sidecar: string | undefined;
   readonly expect: Address | undefined;
   /** Called once, when a read finds that the file is not the verified one. Then `problem` is set. */

@@ -16,6 +16,8 @@ export interface MakeMbtilesInit {
   readonly metadata?: Readonly<Record<string, string>>;
   /** `flat`: a table `tiles`. `view`: tables `map` and `images`. `compact`: WITHOUT ROWID and integer keys. Default `flat`. */
   readonly schema?: 'flat' | 'view' | 'compact';
+  /** The size of a page; that of SQLite if it is missing. */
+  readonly page_bytes?: number;
   /** SQL that runs at the end. */
   readonly sql?: string;
 }
@@ -37,9 +39,10 @@ const SCHEMAS = {
 };
 
 export function makeMbtiles(init: MakeMbtilesInit): void {
-  const { path, tiles = [], metadata = { format: 'png' }, schema = 'flat', sql } = init;
+  const { path, tiles = [], metadata = { format: 'png' }, schema = 'flat', page_bytes, sql } = init;
   const db = new DatabaseSync(path);
   try {
+    if (page_bytes !== undefined) db.exec(`PRAGMA page_size = ${page_bytes}`);
     db.exec(`PRAGMA journal_mode = OFF; BEGIN; CREATE TABLE metadata (name text, value text); ${SCHEMAS[schema]}`);
     const describe = db.prepare('INSERT INTO metadata VALUES (?, ?)');
     for (const [name, value] of Object.entries(metadata)) describe.run(name, value);

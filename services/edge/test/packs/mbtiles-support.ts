@@ -2,7 +2,6 @@
 import { join } from 'node:path';
 import { Deadline, NEVER } from '@ron/kernel';
 import { tempDir } from '@ron/testkit';
-import { HashThreads } from '../../src/packs/hashes/hash-threads.ts';
 import { MbtilesOpener } from '../../src/packs/mbtiles/mbtiles-opener.ts';
 import type { OpenPack } from '../../src/packs/pack.ts';
 
@@ -18,9 +17,7 @@ export async function openTestPacks(
 ): Promise<TestPacks> {
   const temp = await tempDir();
   const { read_ms = 5000, module } = init;
-  const hashes = new HashThreads();
   const opener = new MbtilesOpener({
-    hashes,
     readDeadline: () => Deadline.after('pack_read', read_ms),
     ...(module && { module }),
   });
@@ -39,7 +36,6 @@ export async function openTestPacks(
       }),
     async [Symbol.asyncDispose]() {
       await opener[Symbol.asyncDispose]();
-      await hashes[Symbol.asyncDispose]();
       await temp[Symbol.asyncDispose]();
     },
   };

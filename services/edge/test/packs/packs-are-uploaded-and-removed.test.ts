@@ -51,7 +51,7 @@ test('uploaded packs of both formats are listed, served, replaced, kept over a r
   assertRefusal(await edge.call('DELETE', '/edge/packs/pm'), 404, 'not_found');
   assertRefusal(await edge.send('GET', '/edge/assets/pack/pm/2/3/1.png'), 404, 'not_found');
   assert.deepEqual(await packFiles(edge), ['mb.mbtiles']);
-  assert.deepEqual(await readdir(packsDir(edge)), ['mb.mbtiles', 'mb.mbtiles.b3']);
+  assert.deepEqual(await readdir(packsDir(edge)), ['mb.mbtiles']);
 });
 
 test('bad packs are refused with the reason, nothing is kept, and the mounted version stays', async (t) => {

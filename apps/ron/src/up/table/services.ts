@@ -97,7 +97,6 @@ const DATABASE_THREAD = threadsOf(import.meta.resolve('@ron/index'), 'store/thre
 /** The threads that hash, verify and read packs. */
 const PACK_THREADS = threadsOf(
   import.meta.resolve('@ron/edge'),
-  'packs/hashes/thread/hash-thread.ts',
   'packs/pmtiles/thread/pmtiles-thread.ts',
   'packs/mbtiles/thread/mbtiles-thread.ts',
 );

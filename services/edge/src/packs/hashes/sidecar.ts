@@ -1,5 +1,5 @@
 /**
- * The file beside a pack that keeps the hashes of its groups, so that a restart does not read the pack in full.
+ * The file beside a PMTiles pack that keeps the hashes of its groups, so that a restart does not read the pack in full.
  *
  *     0   magic and version        32  address (32 bytes)
  *     8   inode                    64  checks that the pack passed (1 byte), 7 zero bytes
@@ -23,7 +23,7 @@ export interface FileStamp {
 }
 
 /** The checks beyond its hashes that a pack passed; a change of the checks needs a new number. */
-export const CHECKED = { hashes: 0, pmtiles: 1 } as const;
+export const CHECKED = { pmtiles: 1 } as const;
 export type Checked = (typeof CHECKED)[keyof typeof CHECKED];
 
 const MAGIC = Buffer.from('RONB3\0\0\x01', 'latin1');

@@ -1,34 +1,24 @@
 /**
  * Opens MBTiles packs.
  *
- * Contract: as `PackOpener`. A file is hashed and verified in threads, then opened in the threads that read tiles. The address is
- * that of the file whose identity the pack checks at each read.
+ * Contract: as `PackOpener`. A file is verified and hashed in a thread at each mount, then opened in the threads that read tiles.
+ * The address is that of the file whose identity the pack checks at each read. There is no sidecar: reads are not compared with
+ * hashes, so a false one would give the pack a false address.
  * Bound: one verification at a time; further ones wait, at most `WAITING_MAX`. Overflow: `busy`.
  * Cancellation: by the signal; the thread of a verification is terminated then.
  */
 import { stat } from 'node:fs/promises';
 import { BlockingPool, orAborted, RonError, type Deadline } from '@ron/kernel';
-import type { Address } from '@ron/proto';
+import { requireExpected } from '../hashes/expected-address.ts';
 import type { OpenPack, OpenPackInit, PackOpener } from '../pack.ts';
 import { MbtilesPack } from './mbtiles-pack.ts';
 import { ReadThreads } from './read-threads.ts';
-import type { Description, FileIdentity } from './thread/calls.ts';
+import type { FileIdentity, VerifiedMbtiles } from './thread/calls.ts';
 
 const THREAD = new URL('./thread/mbtiles-thread.ts', import.meta.url);
 const WAITING_MAX = 64;
 
-/** The hashes of a file, from its sidecar or computed in a thread. */
-export interface FileHashes {
-  hashesOf(init: {
-    readonly path: string;
-    readonly sidecar: string | undefined;
-    readonly expect: Address | undefined;
-    readonly signal: AbortSignal;
-  }): Promise<{ readonly address: Address; readonly size: number }>;
-}
-
 export interface MbtilesOpenerInit {
-  readonly hashes: FileHashes;
   /** A new deadline for one read. */
   readonly readDeadline: () => Deadline;
   /** The module of the threads. For tests. */
@@ -36,26 +26,23 @@ export interface MbtilesOpenerInit {
 }
 
 export class MbtilesOpener implements PackOpener {
-  readonly #hashes: FileHashes;
   readonly #verifier: BlockingPool;
   readonly #threads: ReadThreads;
   #ids = 0;
 
-  constructor({ hashes, readDeadline, module = THREAD }: MbtilesOpenerInit) {
-    this.#hashes = hashes;
+  constructor({ readDeadline, module = THREAD }: MbtilesOpenerInit) {
     this.#verifier = new BlockingPool('edge.mbtiles.verify', { threads: 1, queue_max: WAITING_MAX, module });
     this.#threads = new ReadThreads({ module, deadline: readDeadline });
   }
 
-  async open({ path, sidecar, expect, onDamage, signal }: OpenPackInit): Promise<OpenPack> {
+  async open({ path, expect, onDamage, signal }: OpenPackInit): Promise<OpenPack> {
     const identity = await orAborted(identityOf(path), signal);
-    const description = await this.#verifier.run<Description>('verify', [{ path, identity }], signal);
-    const { address } = await this.#hashes.hashesOf({ path, sidecar, expect, signal });
-    await orAborted(requireUnchanged(path, identity), signal);
+    const verified = await this.#verifier.run<VerifiedMbtiles>('verify', [{ path, identity }], signal);
+    requireExpected(verified.address, expect);
     this.#ids += 1;
     const file = { id: this.#ids, path, identity };
     await this.#threads.open(file, signal);
-    const info = { format: 'mbtiles', address, size: Number(identity.size), ...description } as const;
+    const info = { format: 'mbtiles', size: Number(identity.size), ...verified } as const;
     return new MbtilesPack({ info, file, threads: this.#threads, onDamage });
   }
 
@@ -65,14 +52,9 @@ export class MbtilesOpener implements PackOpener {
 }
 
 async function identityOf(path: string): Promise<FileIdentity> {
-  const { dev, ino, size, mtimeNs } = await stat(path, { bigint: true });
+  const stats = await stat(path, { bigint: true });
+  // A pipe would keep the thread waiting for its writer.
+  if (!stats.isFile()) throw new RonError('validation', 'it is not a regular file');
+  const { dev, ino, size, mtimeNs } = stats;
   return { device: dev, inode: ino, size, mtime_ns: mtimeNs };
-}
-
-async function requireUnchanged(path: string, before: FileIdentity): Promise<void> {
-  const after = await identityOf(path);
-  const isSame = after.device === before.device && after.inode === before.inode && after.size === before.size;
-  if (!isSame || after.mtime_ns !== before.mtime_ns) {
-    throw new RonError('validation', 'the file changed while it was verified');
-  }
 }

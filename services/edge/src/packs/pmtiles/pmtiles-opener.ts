@@ -11,7 +11,6 @@ import { BlockingPool, RonError } from '@ron/kernel';
 import { DiskGate, gatedFileSystem, realFileSystem, type File, type FileSystem } from '@ron/log';
 import { concurrency } from '../../concurrency.ts';
 import { GroupTree } from '../hashes/group-tree.ts';
-import type { SidecarFailed } from '../hashes/hash-threads.ts';
 import type { OpenPackInit, PackInfo, PackOpener } from '../pack.ts';
 import { Directories } from './directories.ts';
 import { PartHashes } from './part-hashes.ts';
@@ -22,6 +21,9 @@ import { VerifiedFile } from './verified-file.ts';
 const QUEUE_MAX = 64;
 /** Of the four threads of Node's pool, so that a disk that hangs leaves some for other files. */
 const DISK_CALLS_MAX = 2;
+
+/** Called if a sidecar cannot be written: the pack is usable, but the next start reads it in full. */
+export type SidecarFailed = (path: string, problem: string) => void;
 
 export interface PmtilesOpenerInit {
   /** Default: the disk, with a time limit for each call. */

@@ -1,4 +1,5 @@
 /** The calls from `MbtilesOpener` to its threads, and their answers. */
+import type { Address } from '@ron/proto';
 import type { TileType } from '../../pack.ts';
 
 /** The file that a pack was opened from. A file with other values is not the verified one. */
@@ -24,6 +25,12 @@ export interface Description {
   readonly center: readonly [number, number, number] | undefined;
   readonly tile_type: TileType;
   readonly metadata: Readonly<Record<string, unknown>>;
+}
+
+/** A file that passed all checks. */
+export interface VerifiedMbtiles extends Description {
+  /** BLAKE3 of its bytes. */
+  readonly address: Address;
 }
 
 /** The result of one read. */

@@ -1,15 +1,17 @@
 /**
  * The code of the threads that read MBTiles. [edge I-7] Only these files call SQLite.
  *
- * Contract: `verify` refuses a bad file with `validation` and the reason. `tile` checks after each read that the file is still
+ * Contract: `verify` refuses a bad file with `validation` and the reason, and hashes all bytes of a good one: reads are not
+ * compared with hashes, so no address is taken from a file beside it. `tile` checks after each read that the file is still
  * the verified one, and reports damage as a result, so that no other bytes leave the thread. A thread opens a database
  * when it needs it, also after it replaced a thread that died, by its path: it is refused if another file is there.
  * Bound: `OPEN_MAX` open databases; the least recently used one is closed.
  */
 // oxlint-disable-next-line ron/no-blocking-calls -- this is a thread
-import { statSync } from 'node:fs';
+import { realpathSync, statSync } from 'node:fs';
 import { isRonError } from '@ron/kernel/core';
-import type { DatabaseFile, Description, TileResult } from './calls.ts';
+import { hashFile } from '../../hashes/thread/hash-file.ts';
+import type { DatabaseFile, TileResult, VerifiedMbtiles } from './calls.ts';
 import { describe } from './describe.ts';
 import { isTooBig, refused, rethrowRefusal } from './errors.ts';
 import { openDatabase, TILE_BYTES_MAX, type OpenDatabase } from './open-database.ts';
@@ -21,18 +23,25 @@ const SIDE_FILES = ['-wal', '-journal'];
 /** In the order of their last use. */
 const databases = new Map<number, OpenDatabase>();
 
-export function verify(file: Omit<DatabaseFile, 'id'>): Description {
-  for (const suffix of SIDE_FILES) {
-    if ((statSync(file.path + suffix, { throwIfNoEntry: false })?.size ?? 0) === 0) continue;
-    throw refused(`the file with the suffix ${suffix} has changes: close the program that writes the pack`);
-  }
+export async function verify(file: Omit<DatabaseFile, 'id'>): Promise<VerifiedMbtiles> {
+  requireNoSideFiles(file.path);
   try {
     using database = openDatabase(file);
     const description = describe(database);
+    const { address } = await hashFile(database.file);
     if (!database.isUnchanged()) throw refused('the file changed while it was verified');
-    return description;
+    return { ...description, address };
   } catch (error) {
     return rethrowRefusal(error);
+  }
+}
+
+function requireNoSideFiles(path: string): void {
+  // A program that writes the pack has them beside the file itself, not beside a link to it.
+  const real_path = realpathSync(path);
+  for (const suffix of SIDE_FILES) {
+    if ((statSync(real_path + suffix, { throwIfNoEntry: false })?.size ?? 0) === 0) continue;
+    throw refused(`the file with the suffix ${suffix} has changes: close the program that writes the pack`);
   }
 }
 

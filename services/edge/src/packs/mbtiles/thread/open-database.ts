@@ -3,24 +3,26 @@
  *
  * Contract: the database is read-only and immutable: no lock, journal or WAL file is read or made. The authorizer permits SELECT
  * and reads of any table; recursion, functions, PRAGMA and ATTACH of the file's own views are refused. The tile query is
- * checked before it can run. The file is the one with the given identity, before and after it was opened.
- * Bound: values of `VALUE_BYTES_MAX`, `CACHE_KIB` of page cache for each database, `HEAP_BYTES_MAX` for SQLite in this process.
+ * checked before it can run. The file is a regular one with the given identity, before and after it was opened.
+ * Bound: values of `VALUE_BYTES_MAX`, and for each database `CACHE_KIB` of page cache, a schema of `SCHEMA_BYTES_MAX` and
+ * statements of `STEPS_MAX` instructions.
  */
 // oxlint-disable-next-line ron/no-blocking-calls -- this is a thread
-import { closeSync, fstatSync, openSync, statSync } from 'node:fs';
+import { fstatSync, statSync } from 'node:fs';
 // oxlint-disable-next-line ron/no-blocking-calls -- this is a thread
 import { constants, DatabaseSync, type StatementSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
+import { openInThread, type FileInThread } from '../../hashes/thread/hash-file.ts';
 import type { DatabaseFile, FileIdentity } from './calls.ts';
 import { refused } from './errors.ts';
 import { requireSearches, uniqueKeys, type UniqueKeys } from './query-plan.ts';
 
+const SQL_BYTES_MAX = 1024 * 1024;
+
 export const TILE_BYTES_MAX = 10 * 1024 * 1024;
 /** A row has a tile and a few short columns. */
 const VALUE_BYTES_MAX = TILE_BYTES_MAX + 64 * 1024;
-const SQL_BYTES_MAX = 1024 * 1024;
 const CACHE_KIB = 256;
-const HEAP_BYTES_MAX = 512 * 1024 * 1024;
 /** Aggregates of our own queries; views have none. */
 const AGGREGATES = new Set(['count', 'min', 'max']);
 
@@ -28,6 +30,7 @@ const TILE =
   'SELECT CAST(tile_data AS BLOB) AS tile FROM tiles WHERE zoom_level = ? AND tile_column = ? AND tile_row = ? LIMIT 1';
 
 export interface OpenDatabase extends Disposable {
+  readonly file: FileInThread;
   readonly db: DatabaseSync;
   readonly keys: UniqueKeys;
   readonly tile: StatementSync;
@@ -36,7 +39,7 @@ export interface OpenDatabase extends Disposable {
 }
 
 export function openDatabase({ path, identity }: Omit<DatabaseFile, 'id'>): OpenDatabase {
-  const fd = openSync(path, 'r');
+  const file = openInThread(path);
   let db: DatabaseSync | undefined;
   try {
     db = new DatabaseSync(`${pathToFileURL(path).href}?immutable=1&mode=ro`, {
@@ -44,32 +47,33 @@ export function openDatabase({ path, identity }: Omit<DatabaseFile, 'id'>): Open
       defensive: true,
       limits: { length: VALUE_BYTES_MAX, sqlLength: SQL_BYTES_MAX },
     });
-    const isUnchanged = (): boolean => isSame(identity, fstatSync(fd, { bigint: true }));
-    // SQLite opened the path by itself: it must lead to the same file as `fd`.
+    const isUnchanged = (): boolean => isSame(identity, fstatSync(file.fd, { bigint: true }));
+    // SQLite opened the path by itself: it must lead to the same file as the descriptor.
     if (!isUnchanged() || !isSame(identity, statSync(path, { bigint: true }))) {
       throw refused('the file was replaced while it was opened');
     }
     const { keys, tile } = prepare(db);
     const opened = db;
     return {
+      file,
       db,
       keys,
       tile,
       isUnchanged,
       [Symbol.dispose]() {
         opened.close();
-        closeSync(fd);
+        file[Symbol.dispose]();
       },
     };
   } catch (error) {
     db?.close();
-    closeSync(fd);
+    file[Symbol.dispose]();
     throw error;
   }
 }
 
 function prepare(db: DatabaseSync): Pick<OpenDatabase, 'keys' | 'tile'> {
-  db.exec(`PRAGMA hard_heap_limit = ${HEAP_BYTES_MAX}; PRAGMA cache_size = -${CACHE_KIB}; PRAGMA mmap_size = 0`);
+  db.exec(`PRAGMA cache_size = -${CACHE_KIB}; PRAGMA mmap_size = 0`);
   db.exec(
     'PRAGMA trusted_schema = OFF; PRAGMA automatic_index = OFF; PRAGMA temp_store = MEMORY; PRAGMA query_only = 1',
   );
