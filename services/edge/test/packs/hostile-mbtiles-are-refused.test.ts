@@ -1,10 +1,12 @@
 /** MBTiles files that a stranger made: each is refused with its reason, in a thread, while the event loop goes on. */
 import assert from 'node:assert/strict';
-import { access, copyFile, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { access, copyFile, readFile, stat, symlink, writeFile } from 'node:fs/promises';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { isRonError, NEVER } from '@ron/kernel';
+import { openDatabase } from '../../src/packs/mbtiles/thread/open-database.ts';
 import { makeMbtiles, pngTile, pngTiles } from './make-mbtiles.ts';
 import { openTestPacks, type TestPacks } from './mbtiles-support.ts';
 
@@ -19,13 +21,18 @@ async function refuses(packs: TestPacks, file: string, reason: RegExp): Promise<
   });
 }
 
+/** Each step refers to the one before twice, so that SQLite would expand the last one to 2^9 copies of the first. */
+const DOUBLED = Array.from({ length: 9 }, (_, at) => at + 1);
+const doubledQuery = (prefix: string, at: number): string =>
+  `SELECT a.* FROM ${prefix}${at - 1} AS a JOIN ${prefix}${at - 1} AS b ON a.tile_row = b.tile_row`;
+
 /** Schemas instead of the table `tiles`, and why they are refused. */
 const SCHEMAS: readonly (readonly [name: string, sql: string, reason: RegExp])[] = [
   [
     'a view with recursion',
     `CREATE VIEW tiles AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)
      SELECT x AS zoom_level, x AS tile_column, x AS tile_row, x AS tile_data FROM n`,
-    /recursion/,
+    /not a plain query of tables/,
   ],
   [
     'a view that calls a function',
@@ -60,6 +67,55 @@ const SCHEMAS: readonly (readonly [name: string, sql: string, reason: RegExp])[]
     `CREATE TABLE p (a, b, v, PRIMARY KEY (a, b)) WITHOUT ROWID; INSERT INTO p ${ROWS} 0, i, i FROM n;
      CREATE VIEW tiles AS SELECT zoom_level, tile_column, tile_row, tile_data FROM t JOIN p ON p.a = t.zoom_level AND p.v < 0`,
     /unique/,
+  ],
+  [
+    'a view with a text above the limit',
+    `CREATE VIEW other AS SELECT 1 IN (${'1,'.repeat(8192)}1) AS a; CREATE VIEW tiles AS SELECT * FROM t`,
+    /schema is above 16 KiB/,
+  ],
+  [
+    'many short tables',
+    `${DOUBLED.map((at) => `CREATE TABLE many${at} (${'a'.repeat(2000)})`).join(';')}; CREATE VIEW tiles AS SELECT * FROM t`,
+    /schema is above 16 KiB/,
+  ],
+  [
+    'views of views',
+    `CREATE VIEW v0 AS SELECT * FROM t; ${DOUBLED.map((at) => `CREATE VIEW v${at} AS ${doubledQuery('v', at)};`).join('')}
+     CREATE VIEW tiles AS SELECT * FROM "V9"`,
+    /not a plain query of tables/,
+  ],
+  [
+    'a view whose name is not a word',
+    `CREATE VIEW "a b" AS SELECT * FROM t; CREATE VIEW tiles AS SELECT * FROM "a b"`,
+    /not a plain query of tables/,
+  ],
+  [
+    'common table expressions',
+    `CREATE VIEW tiles AS WITH v0 AS (SELECT * FROM t), ${DOUBLED.map((at) => `v${at} AS (${doubledQuery('v', at)})`).join()}
+     SELECT * FROM v9`,
+    /not a plain query of tables/,
+  ],
+  [
+    'nested queries',
+    `CREATE VIEW tiles AS ${DOUBLED.reduce(
+      (query) => `SELECT zoom_level + zoom_level AS zoom_level, tile_column, tile_row, tile_data FROM (${query})`,
+      'SELECT * FROM t',
+    )}`,
+    /not a plain query of tables/,
+  ],
+  [
+    'metadata by a view of a view',
+    `DROP TABLE metadata; CREATE VIEW m AS SELECT 'name' AS name, tile_row AS value FROM t;
+     CREATE VIEW metadata AS SELECT * FROM m; CREATE VIEW tiles AS SELECT * FROM t`,
+    /not a plain query of tables/,
+  ],
+  [
+    'generated columns',
+    `CREATE TABLE tiles (zoom_level, tile_column, tile_row, g0, ${Array.from(
+      { length: 16 },
+      (_, at) => `g${at + 1} AS (g${at} + g${at})`,
+    ).join()}, tile_data AS (g16), UNIQUE (zoom_level, tile_column, tile_row))`,
+    /too much memory/,
   ],
   ['a table without an index', `CREATE TABLE tiles AS SELECT * FROM t`, /needs an index .*SCAN tiles/],
   [
@@ -127,6 +183,16 @@ test('hostile schemas are refused, and the event loop goes on', async (t) => {
   t.diagnostic(`longest delay of the event loop: ${(delay.max / 1e6).toFixed(1)} ms`);
 });
 
+test('a file that is not a regular one is refused at once', async () => {
+  await using packs = await openTestPacks();
+  execFileSync('mkfifo', [packs.path('pipe.mbtiles')]);
+  await refuses(packs, 'pipe.mbtiles', /not a regular file/);
+  const { ino, dev, size, mtimeNs } = await stat(packs.path('pipe.mbtiles'), { bigint: true });
+  const identity = { device: dev, inode: ino, size, mtime_ns: mtimeNs };
+  // As if the pipe came after the first look at the file.
+  assert.throws(() => openDatabase({ path: packs.path('pipe.mbtiles'), identity }), /not a regular file/);
+});
+
 test('files that are not a sound database are refused', async (t) => {
   await using packs = await openTestPacks();
   await writeFile(packs.path('text.mbtiles'), 'not a database'.repeat(1000));
@@ -146,6 +212,30 @@ test('files that are not a sound database are refused', async (t) => {
   });
 });
 
+test('a schema in many pages is measured, and one that refers to itself is refused', async () => {
+  await using packs = await openTestPacks();
+  const columns = Array.from({ length: 20 }, (_, at) => `column_${at}`).join();
+  const make = (file: string, count: number): void => {
+    const tables = Array.from({ length: count }, (_, at) => `CREATE TABLE other_${at} (${columns});`);
+    makeMbtiles({ path: packs.path(file), page_bytes: 512, tiles: pngTiles(1), sql: tables.join('') });
+  };
+  make('small.mbtiles', 20);
+  const bytes = await readFile(packs.path('small.mbtiles'));
+  assert.equal(bytes[100], 5, 'the first page is an inner one');
+  await using pack = await packs.open('small.mbtiles');
+  assert.equal(pack.info.tiles, 5);
+  make('large.mbtiles', 80);
+  await refuses(packs, 'large.mbtiles', /schema is above 16 KiB/);
+  // The rightmost child of the first page becomes the first page.
+  bytes.writeUInt32BE(1, 108);
+  await writeFile(packs.path('loop.mbtiles'), bytes);
+  await refuses(packs, 'loop.mbtiles', /more than 256 pages/);
+  // Its rows begin at the last byte of the page.
+  bytes.fill(0xff, 112, 112 + 2 * bytes.readUInt16BE(103));
+  await writeFile(packs.path('end.mbtiles'), bytes);
+  await refuses(packs, 'end.mbtiles', /damaged/);
+});
+
 test('a file whose changes are in a WAL is refused', async () => {
   await using packs = await openTestPacks();
   const path = packs.path('a.mbtiles');
@@ -153,6 +243,8 @@ test('a file whose changes are in a WAL is refused', async () => {
   const writer = new DatabaseSync(path);
   writer.exec(`PRAGMA journal_mode = WAL; UPDATE tiles SET tile_data = x'00'`);
   await refuses(packs, 'a.mbtiles', /-wal has changes/);
+  await symlink(path, packs.path('link.mbtiles'));
+  await refuses(packs, 'link.mbtiles', /-wal has changes/);
   writer.close();
 });
 

@@ -15,14 +15,17 @@ import { pathToFileURL } from 'node:url';
 import { openInThread, type FileInThread } from '../../hashes/thread/hash-file.ts';
 import type { DatabaseFile, FileIdentity } from './calls.ts';
 import { refused } from './errors.ts';
+import { requirePlainViews } from './plain-views.ts';
 import { requireSearches, uniqueKeys, type UniqueKeys } from './query-plan.ts';
-
-const SQL_BYTES_MAX = 1024 * 1024;
+import { requireSmallSchema, SCHEMA_BYTES_MAX } from './schema-size.ts';
 
 export const TILE_BYTES_MAX = 10 * 1024 * 1024;
 /** A row has a tile and a few short columns. */
 const VALUE_BYTES_MAX = TILE_BYTES_MAX + 64 * 1024;
 const CACHE_KIB = 256;
+/** Generated columns expand to any number of instructions; the queries of usual packs have less than 100. */
+const STEPS_MAX = 5000;
+const COLUMNS_MAX = 100;
 /** Aggregates of our own queries; views have none. */
 const AGGREGATES = new Set(['count', 'min', 'max']);
 
@@ -42,10 +45,11 @@ export function openDatabase({ path, identity }: Omit<DatabaseFile, 'id'>): Open
   const file = openInThread(path);
   let db: DatabaseSync | undefined;
   try {
+    requireSmallSchema(file.fd);
     db = new DatabaseSync(`${pathToFileURL(path).href}?immutable=1&mode=ro`, {
       readOnly: true,
       defensive: true,
-      limits: { length: VALUE_BYTES_MAX, sqlLength: SQL_BYTES_MAX },
+      limits: { length: VALUE_BYTES_MAX, sqlLength: SCHEMA_BYTES_MAX, column: COLUMNS_MAX, vdbeOp: STEPS_MAX },
     });
     const isUnchanged = (): boolean => isSame(identity, fstatSync(file.fd, { bigint: true }));
     // SQLite opened the path by itself: it must lead to the same file as the descriptor.
@@ -77,6 +81,7 @@ function prepare(db: DatabaseSync): Pick<OpenDatabase, 'keys' | 'tile'> {
   db.exec(
     'PRAGMA trusted_schema = OFF; PRAGMA automatic_index = OFF; PRAGMA temp_store = MEMORY; PRAGMA query_only = 1',
   );
+  requirePlainViews(db);
   const keys = uniqueKeys(db);
   db.setAuthorizer(authorize);
   requireSearches(db, TILE, keys);
