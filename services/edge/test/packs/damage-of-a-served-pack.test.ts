@@ -43,6 +43,8 @@ test('a flipped byte is never sent: the pack answers 503 until a good copy is mo
   await using file = await open(join(packsDir(edge), 'a.pmtiles'), 'r+');
   await file.write(Uint8Array.of(FILE[position]! ^ 1), 0, 1, position);
   // The clients have the tiles in memory, which stays right. A read of the file finds the damage.
+  // It is behind the first batch: the answer has begun, and is cut before the damaged group.
+  await assert.rejects(edge.send('GET', '/edge/assets/pack/a.pmtiles'));
   assertRefusal(await edge.send('GET', '/edge/assets/pack/a.pmtiles'), 503, 'not_ready');
   await eventually('the clients are refused', () => counts.refused > 20);
   ends.abort();
