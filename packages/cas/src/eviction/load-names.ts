@@ -11,11 +11,12 @@ import type { NoteTarget } from './evicting-store.ts';
 
 const LIST_COUNT = 256;
 const STEP = 1024;
-/** With times of 32 bits, the sort keys are exact. */
-const NAMES_MAX = 2 ** 21;
+/** Digits of the 32 bits of a time, the lowest first: names are sorted by one after the other. */
+const DIGIT_BITS = 11;
+const DIGITS = [0, DIGIT_BITS, 2 * DIGIT_BITS];
 
 export interface LoadNamesInit {
-  readonly volume: Volume;
+  readonly volume: Pick<Volume, 'inventory' | 'get'>;
   readonly parse: (note: Uint8Array) => NoteTarget | undefined;
   readonly signal: AbortSignal;
 }
@@ -35,10 +36,7 @@ export async function loadNames(
     const name = await nameOf(init, held);
     if (name !== undefined) found.push(name);
   }
-  for (const [count, at] of byTime(found).entries()) {
-    onName(found[at]!);
-    if (count % STEP === STEP - 1) await sched.pause('cache.load');
-  }
+  await inSteps(await byTime([found]), onName);
   for await (const { id, type } of listed(init, 'object')) onObject(id, type);
 }
 
@@ -64,9 +62,25 @@ async function nameOf({ volume, parse, signal }: LoadNamesInit, { id, put_s }: H
   }
 }
 
-/** Indexes in order of time. Numbers are sorted, because comparing objects would take a long turn of the event loop. */
-function byTime(names: readonly LoadedName[]): Uint32Array {
-  const first_s = names.reduce((least, { put_s }) => Math.min(least, put_s), Infinity);
-  const keys = Float64Array.from(names, ({ put_s }, at) => (put_s - first_s) * NAMES_MAX + at).toSorted();
-  return Uint32Array.from(keys, (each) => each % NAMES_MAX);
+type Groups = readonly (readonly LoadedName[])[];
+
+/** Groups in order of time. A radix sort, because it can be done in steps. */
+async function byTime(groups: Groups): Promise<Groups> {
+  for (const shift of DIGITS) {
+    const sorted = Array.from({ length: 2 ** DIGIT_BITS }, (): LoadedName[] => []);
+    await inSteps(groups, (name) => sorted[(name.put_s >>> shift) % sorted.length]!.push(name));
+    groups = sorted;
+  }
+  return groups;
+}
+
+async function inSteps(groups: Groups, take: (name: LoadedName) => void): Promise<void> {
+  let count = 0;
+  for (const group of groups) {
+    for (const name of group) {
+      take(name);
+      count += 1;
+      if (count % STEP === 0) await sched.pause('cache.load');
+    }
+  }
 }
