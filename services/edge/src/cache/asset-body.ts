@@ -4,7 +4,7 @@
  * Contract: a body of up to one chunk stays in memory and is written together with its note. A larger one streams to disk, if
  * the disk works and has room for `bytes_max`; otherwise all of it stays in memory, within a budget.
  * Bound: `bytes_max`; in memory one chunk and the batches of the object writer, together below 1 MiB, or the budget.
- * Overflow: `payload_too_large`; `busy` when the budget is used up. Cancellation: by the signals.
+ * Overflow: `payload_too_large`, also above the whole budget; `busy` when the budget is used up. Cancellation: by the signals.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import type { EvictingWriter } from '@ron/cas';
@@ -96,7 +96,9 @@ export class AssetBody implements BodyWriter {
 
   #append(chunk: Uint8Array, size: number): void {
     if (size > this.#buffer.length) {
-      const bytes = Math.min(this.#init.bytes_max, Math.max(size, Math.ceil(this.#buffer.length * GROWTH)));
+      const { bytes_max, budget } = this.#init;
+      const larger_bytes = Math.min(bytes_max, budget.bytes_max, Math.ceil(this.#buffer.length * GROWTH));
+      const bytes = Math.max(size, larger_bytes);
       this.#claim?.resize(bytes);
       const larger = Buffer.allocUnsafeSlow(bytes);
       larger.set(this.#buffer.subarray(0, size - chunk.length));

@@ -30,5 +30,6 @@ test('a finished body that is neither kept nor discarded gives its memory back a
     next.resize(700);
     assert.equal(budget.bytes, 1000);
     assert.throws(() => next.resize(701), { code: 'busy' }, 'a body that is still arriving keeps its memory');
+    assert.throws(() => next.resize(1001), { code: 'payload_too_large' }, 'it would never fit');
   });
 });
