@@ -2,7 +2,6 @@ export * from './compaction/compactor.ts';
 export { CompletenessGuard, notComplete } from './compaction/completeness.ts';
 export * from './eviction/evicting-store.ts';
 export { EvictingWriter } from './eviction/evicting-writer.ts';
-export { NAME_BYTES } from './eviction/named-objects.ts';
 export * from './compaction/id-filter.ts';
 export * from './compaction/id-set.ts';
 export type { JournalScrub } from './uploads/journal-scrub.ts';

@@ -4,16 +4,17 @@
  * Contract: an object is found by its name from the end of `keep` until it is evicted, removed, or found damaged; a restart
  * keeps every name that has a note. A note and a small object are put in one step, and names with the same bytes share one
  * object, which is removed after the last of them. `removeWhere` makes names unreadable in the synchronous step of its call,
- * even those whose `keep` is in progress. The oldest names are evicted first; one that was used since its last turn gets
+ * even those whose `keep` is in progress, and walks through the names in steps afterwards. The oldest names are evicted first; one that was used since its last turn gets
  * another. Eviction and compaction take no lock that a look-up waits for, and an object stays until its readers have ended.
  * `run` is the one task that evicts, and the only writer of removals.
  * Bound: `bytes_max` for the segments and the index on disk, of which about two thirds hold objects: the rest is garbage that
- * waits for compaction, and its working space. `names_max` names of `NAME_BYTES` of memory each. Overflow: eviction; while that
- * lags behind, `keep` refuses new bytes and `writer` returns undefined.
+ * waits for compaction, and its working space. `names_bytes_max` of memory for names, and as much for names whose removal waits for
+ * the disk; `REMOVALS_MAX` removals in progress. Overflow: eviction; while that lags behind, or the disk refuses writes, `keep`
+ * refuses new names and `writer` returns undefined. A removal too many: `busy`.
  * Cancellation: by the signals. A cancelled `keep` leaves no name.
  */
 import { blake3 } from '@napi-rs/blake-hash';
-import { isRonError, KeyedMutex, NEVER, Notify, sched, sleep, Watch } from '@ron/kernel';
+import { isRonError, KeyedMutex, NEVER, Notify, RonError, sched, sleep, Watch } from '@ron/kernel';
 import { recordBytes } from '@ron/log';
 import { addressBytes, formatAddress, type Address } from '@ron/proto';
 import type { Compactor } from '../compaction/compactor.ts';
@@ -23,7 +24,7 @@ import { RecordType } from '../volume/record-types.ts';
 import type { NewRecord } from '../volume/volume.ts';
 import { EvictingWriter } from './evicting-writer.ts';
 import { loadNames, type LoadedName } from './load-names.ts';
-import { NamedObjects, type NamedObject, type ObjectRef } from './named-objects.ts';
+import { nameBytes, NamedObjects, type NamedObject, type ObjectRef } from './named-objects.ts';
 
 /** The object that a note refers to, and its name. */
 export interface NoteTarget {
@@ -37,7 +38,8 @@ export interface EvictingStoreInit {
   store: ObjectStore;
   compactor: Pick<Compactor, 'run'>;
   bytes_max: number;
-  names_max: number;
+  /** Memory for names. */
+  names_bytes_max: number;
   /** That of the volume: compaction needs room for two segments. */
   segment_bytes: number;
   /** The bytes of the volume besides its segments. Default: none. */
@@ -77,6 +79,9 @@ const PASS_EVERY_MS = 1000;
 const COMPACT_AGAIN_MS = 10_000;
 const EVICT_STEP = 64;
 const REMOVE_BATCH = 256;
+const REMOVALS_MAX = 64;
+/** Names that a removal examines in one turn of the event loop. */
+const WALK_STEP = 1024;
 const FIND_ATTEMPTS = 3;
 const NO_BYTES = new Uint8Array(0);
 /** Written while the disk is refused, to find out whether it works again. Compaction reclaims it. */
@@ -97,12 +102,16 @@ export class EvictingStore {
   readonly #admit_max: number;
   readonly #keeps = new Set<Keep>();
   readonly #keepsByName = new KeyedMutex('cache.keep', { keys_max: 4096, waiters_max: 1024 });
-  /** Names whose notes are to be removed. They are not found. */
-  readonly #removals = new Set<string>();
+  /** Names whose notes are to be removed, the first of them first. They are not found. */
+  readonly #leavingNames = new Set<string>();
+  #leaving_bytes = 0;
+  /** Notes whose removal is durable. */
+  #flushed_total = 0;
   /** Objects whose removal is being written. */
   readonly #leaving = new Set<Address>();
-  /** Removals of names that are not loaded yet. */
-  readonly #barriers = new Set<Barrier>();
+  /** Removals that have not examined every name yet. */
+  readonly #removals = new Set<Removal>();
+  #removals_total = 0;
   readonly #wake = new Notify('cache.evict');
   readonly #flushed = new Watch<undefined>('cache.removed', undefined);
   #isLoaded = false;
@@ -110,7 +119,6 @@ export class EvictingStore {
   #reserved_bytes = 0;
   #compacting: Promise<void> | undefined;
   #compacted_ms = -Infinity;
-  evictions_total = 0;
 
   constructor(init: EvictingStoreInit) {
     this.#init = init;
@@ -134,18 +142,18 @@ export class EvictingStore {
   }
 
   has(name: string): boolean {
-    return this.#named.get(name) !== undefined;
+    return this.#get(name) !== undefined;
   }
 
   /** The object and the note of a name. Damage counts as absence. Throws `not_ready` when the disk fails. */
   async find(name: string, signal: AbortSignal): Promise<FoundObject | undefined> {
     for (let attempt = 0; attempt < FIND_ATTEMPTS; attempt++) {
-      const entry = this.#named.get(name) ?? (await this.#adopt(name, signal));
+      const entry = this.#get(name) ?? (await this.#adopt(name, signal));
       if (entry === undefined) return undefined;
       this.#named.use(entry);
       const found = await this.#read(entry, signal);
       // It may have been replaced or removed while it was read, or its new note was read before `keep` has ended.
-      if (this.#named.get(name) === entry) {
+      if (this.#get(name) === entry) {
         if (found !== undefined) return found;
         if (!this.#isKeeping(name)) return this.#drop(name);
       }
@@ -156,7 +164,7 @@ export class EvictingStore {
 
   /** The note of a name whose object is there. Does not count as a use. */
   async peek(name: string, signal: AbortSignal): Promise<Uint8Array | undefined> {
-    const entry = this.#named.get(name) ?? (await this.#adopt(name, signal));
+    const entry = this.#get(name) ?? (await this.#adopt(name, signal));
     const found = entry && (await this.#read(entry, signal));
     return found?.isCurrent() === true ? found.note : undefined;
   }
@@ -166,11 +174,6 @@ export class EvictingStore {
     const object = await this.#init.store.open(address, signal);
     if (object === undefined) return undefined;
     return { object, hold: () => this.#named.holdAddress(address) };
-  }
-
-  /** Removes a name whose object turned out to be damaged while it was read. */
-  forget(name: string): void {
-    if (this.has(name)) this.#drop(name);
   }
 
   /** A writer for a large object, which is named by `keep`. Undefined if `bytes_max` more may not fit. */
@@ -205,27 +208,29 @@ export class EvictingStore {
     }
   }
 
-  /** Removes names, in the synchronous step of the call. Resolves with their number when the removal is durable. */
+  /**
+   * Removes names, in the synchronous step of the call. Resolves with their number when the removal is durable; it goes on if
+   * the signal aborts.
+   */
   async removeWhere(matches: (name: string) => boolean, signal: AbortSignal): Promise<number> {
-    const voided = [...this.#keeps].filter(({ name }) => matches(name));
-    for (const keep of voided) keep.isVoid = true;
-    const removed = [...this.#named.names()].filter(matches);
-    for (const name of removed) this.#drop(name);
-    const barrier = { matches, removed };
-    if (!this.#isLoaded) this.#barriers.add(barrier);
-    this.#wake.notifyOne();
-    try {
-      await this.#until(() => this.#isLoaded && !voided.some((keep) => this.#keeps.has(keep)), signal);
-      const count = removed.length;
-      const left = [...removed, ...voided.map(({ name }) => name)];
-      await this.#until(() => {
-        while (left.length > 0 && !this.#removals.has(left.at(-1)!)) left.pop();
-        return left.length === 0;
-      }, signal);
-      return count;
-    } finally {
-      this.#barriers.delete(barrier);
+    if (this.#removals.size >= REMOVALS_MAX) {
+      throw new RonError('busy', 'too many removals are in progress', { retry_after_ms: 1000 });
     }
+    this.#removals_total += 1;
+    const removal: Removal = { matches, at: this.#removals_total, count: 0, isWalked: false };
+    this.#removals.add(removal);
+    const voided = this.#voidKeeps(matches);
+    await this.#walk(removal);
+    await this.#untilDurable(voided, signal);
+    return removal.count;
+  }
+
+  /** Removes one name, in the step of the call; the evictor makes it durable. */
+  remove(name: string): void {
+    this.#voidKeeps((each) => each === name);
+    // Before the names are loaded, there may be a note.
+    const mayHaveNote = !this.#isLoaded && this.#leaving_bytes <= this.#init.names_bytes_max;
+    if (this.has(name) || mayHaveNote) this.#drop(name);
   }
 
   /** Loads the names, evicts, writes removals and compacts until `stopping` aborts. */
@@ -270,30 +275,27 @@ export class EvictingStore {
       },
     );
     this.#isLoaded = true;
+    this.#endRemovals();
     this.#flushed.set(undefined);
   }
 
   /** Names from before the start. Those that were set or removed since are newer. */
   #addLoaded({ name, address, size, note_bytes }: LoadedName): void {
-    if (this.#named.get(name) !== undefined || this.#removals.has(name)) return;
-    if (this.#isKeeping(name)) return;
-    const barriers = [...this.#barriers].filter(({ matches }) => matches(name));
-    if (barriers.length > 0) {
-      for (const { removed } of barriers) removed.push(name);
-      this.#removals.add(name);
-      return;
-    }
-    this.#named.set(name, this.#named.claim(address, size), note_bytes);
+    if (this.#get(name) !== undefined || this.#leavingNames.has(name) || this.#isKeeping(name)) return;
+    const removals = [...this.#removals].filter(({ matches }) => matches(name));
+    for (const removal of removals) removal.count += 1;
+    if (removals.length > 0) this.#drop(name);
+    else this.#named.set(name, this.#named.claim(address, size), note_bytes, this.#removals_total);
   }
 
   /** While names are being loaded, the note decides. */
   async #adopt(name: string, signal: AbortSignal): Promise<NamedObject | undefined> {
-    if (this.#isLoaded || this.#removals.has(name)) return undefined;
+    if (this.#isLoaded || this.#leavingNames.has(name)) return undefined;
     const { store, parse } = this.#init;
     const note = await store.volume.get('note', noteIdOf(name), signal).catch(absentIfDamaged);
     const target = note && parse(note.payload);
     if (target?.name === name) this.#addLoaded({ ...target, note_bytes: noteBytes(note!.payload), put_s: 0 });
-    return this.#named.get(name);
+    return this.#get(name);
   }
 
   async #read(entry: NamedObject, signal: AbortSignal): Promise<FoundObject | undefined> {
@@ -308,7 +310,7 @@ export class EvictingStore {
       note: note!.payload,
       object,
       hold: () => this.#named.hold(entry.object),
-      isCurrent: () => this.#named.get(entry.name) === entry,
+      isCurrent: () => this.#get(entry.name) === entry,
     };
   }
 
@@ -318,9 +320,11 @@ export class EvictingStore {
     const note_bytes = noteBytes(init.note);
     const new_bytes = note_bytes + (bytes === undefined || store.has(address) ? 0 : bytes.length);
     // While the removal of the name waits to be written, a new note could be removed with it.
-    if (keep.isVoid || this.#removals.has(name)) return false;
+    if (keep.isVoid || this.#leavingNames.has(name)) return false;
     const isAbsent = bytes === undefined && (this.#leaving.has(address) || !store.has(address));
-    if (isAbsent || !this.#hasRoom(new_bytes)) {
+    // A refused disk stores nothing: the names of all fills would wait for their removal.
+    const isRefused = store.volume.state.condition !== 'ok' || this.#leaving_bytes > this.#init.names_bytes_max;
+    if (isAbsent || isRefused || !this.#hasRoom(new_bytes)) {
       // Not found, rather than found as it was before.
       if (this.has(name)) this.#drop(name);
       return false;
@@ -332,7 +336,7 @@ export class EvictingStore {
       await this.#put(init, signal);
       if (keep.isVoid) return false;
       const wasSet = this.has(name);
-      this.#named.set(name, object, note_bytes);
+      this.#named.set(name, object, note_bytes, this.#removals_total);
       isSet = true;
       // The object of the former note may be free.
       if (wasSet) this.#wake.notifyOne();
@@ -363,12 +367,63 @@ export class EvictingStore {
   /** Makes a name unreadable. The evictor removes its note, and its object with the last name. */
   #drop(name: string): undefined {
     this.#named.delete(name);
-    this.#removals.add(name);
+    if (!this.#leavingNames.has(name)) this.#leaving_bytes += nameBytes(name);
+    this.#leavingNames.add(name);
     this.#wake.notifyOne();
   }
 
+  /** The name, unless a removal concerns it. */
+  #get(name: string): NamedObject | undefined {
+    const entry = this.#named.get(name);
+    return entry === undefined || this.#isRemoved(entry) ? undefined : entry;
+  }
+
+  /** Whether a removal concerns the name; then it is dropped. */
+  #isRemoved({ name, removals }: NamedObject): boolean {
+    let isRemoved = false;
+    for (const removal of this.#removals) {
+      if (removals >= removal.at || !removal.matches(name)) continue;
+      removal.count += 1;
+      isRemoved = true;
+    }
+    if (isRemoved) this.#drop(name);
+    return isRemoved;
+  }
+
+  #voidKeeps(matches: (name: string) => boolean): readonly Keep[] {
+    const voided = [...this.#keeps].filter(({ name }) => matches(name));
+    for (const keep of voided) keep.isVoid = true;
+    return voided;
+  }
+
+  /** Examines all names in steps, even if the caller leaves. */
+  async #walk(removal: Removal): Promise<void> {
+    let step = 0;
+    for (const entry of this.#named.entries()) {
+      this.#isRemoved(entry);
+      step += 1;
+      if (step % WALK_STEP === 0) await sched.pause('cache.remove');
+    }
+    removal.isWalked = true;
+    this.#endRemovals();
+  }
+
+  /** Names that are not loaded yet are examined when they are. */
+  #endRemovals(): void {
+    if (!this.#isLoaded) return;
+    for (const removal of this.#removals) if (removal.isWalked) this.#removals.delete(removal);
+  }
+
+  /** Until the names that were dropped, and those of the keeps, are removed from disk. */
+  async #untilDurable(voided: readonly Keep[], signal: AbortSignal): Promise<void> {
+    this.#wake.notifyOne();
+    await this.#until(() => this.#isLoaded && !voided.some((keep) => this.#keeps.has(keep)), signal);
+    const target = this.#flushed_total + this.#leavingNames.size;
+    await this.#until(() => this.#flushed_total >= target, signal);
+  }
+
   #isOver(share: number): boolean {
-    return this.#named.bytes > share * this.#admit_max || this.#named.size > this.#init.names_max;
+    return this.#named.bytes > share * this.#admit_max || this.#named.names_bytes > this.#init.names_bytes_max;
   }
 
   async #evict(signal: AbortSignal): Promise<void> {
@@ -378,9 +433,10 @@ export class EvictingStore {
     while (this.#isOver(LIVE_TARGET) && this.#named.size > 0) {
       for (const entry of this.#named.oldest(EVICT_STEP)) {
         if (!this.#isOver(LIVE_TARGET)) break;
+        if (this.#isRemoved(entry)) continue;
         turns -= 1;
         if (turns >= 0 && this.#isKept(entry)) this.#named.renew(entry);
-        else this.#evictOne(entry.name);
+        else this.#drop(entry.name);
       }
       await this.#flush(signal);
       await sched.pause('cache.evict');
@@ -391,19 +447,18 @@ export class EvictingStore {
     return entry.uses > 0 || entry.object.holds > 0 || this.#init.isHot?.(entry.name) === true;
   }
 
-  #evictOne(name: string): void {
-    this.#drop(name);
-    this.evictions_total += 1;
-  }
-
   /** Writes the removal of names and of objects without one. */
   async #flush(signal: AbortSignal): Promise<void> {
     for (;;) {
-      const names = this.#removals.values().take(REMOVE_BATCH).toArray();
+      const names = this.#leavingNames.values().take(REMOVE_BATCH).toArray();
       const objects = this.#named.takeFree(REMOVE_BATCH);
       if (names.length + objects.length === 0) return;
       await this.#remove(names, objects, signal);
-      for (const name of names) this.#removals.delete(name);
+      for (const name of names) {
+        this.#leavingNames.delete(name);
+        this.#leaving_bytes -= nameBytes(name);
+      }
+      this.#flushed_total += names.length;
       this.#flushed.set(undefined);
     }
   }
@@ -458,10 +513,13 @@ export class EvictingStore {
   }
 }
 
-interface Barrier {
+/** A removal concerns the names that were set before it. */
+interface Removal {
   readonly matches: (name: string) => boolean;
-  /** Names that it removed while they were loaded. */
-  readonly removed: string[];
+  readonly at: number;
+  /** Names that it removed. */
+  count: number;
+  isWalked: boolean;
 }
 
 const noteBytes = (note: Uint8Array): number => recordBytes(note.length, 0);

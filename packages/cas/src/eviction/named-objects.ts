@@ -5,15 +5,19 @@
  * `GRACE_MS`: a large object is read in steps, and the first may be about to come. `oldest` lists names in the order in
  * which they were set or given another round. All calls are synchronous, so each is one step for concurrent callers.
  * Bound: that of its owner; `unnamed_bytes_max` for objects without a name, beyond which the oldest of them are free at once,
- * apart from those that a reader holds; about `NAME_BYTES` of memory for each name, measured in named-objects.memory.test.ts.
+ * apart from those that a reader holds; at most `nameBytes` of memory for each name, measured in named-objects.memory.test.ts.
  */
 import { sched, touch } from '@ron/kernel';
 import { recordBytes } from '@ron/log';
 import type { Address } from '@ron/proto';
 import { MEDIA_TYPE_DEFAULT } from '../objects/put-object.ts';
 
-/** The memory for one name with an object of its own: two map entries, two objects and the strings of a usual name. */
-export const NAME_BYTES = 512;
+/** Two map entries, two objects, and the strings besides the characters of the name. */
+const NAME_OVERHEAD_BYTES = 416;
+const CHAR_BYTES = 2;
+
+/** The memory for one name with an object of its own. */
+export const nameBytes = (name: string): number => NAME_OVERHEAD_BYTES + name.length * CHAR_BYTES;
 
 /** The longest time between a look-up of a large object and the first read, or between its last byte and its name. */
 const GRACE_MS = 10_000;
@@ -40,6 +44,8 @@ export interface NamedObject {
   readonly object: ObjectRef;
   /** The bytes of its note on disk. */
   readonly note_bytes: number;
+  /** The number of removals that had begun when it was set: later ones concern it. */
+  readonly removals: number;
   /** Look-ups since it was set or last given another round, up to a small maximum. */
   uses: number;
 }
@@ -59,6 +65,7 @@ export class NamedObjects {
   readonly #unnamed = new Set<ObjectRef>();
   #bytes = 0;
   #unnamed_bytes = 0;
+  #names_bytes = 0;
 
   constructor(init: NamedObjectsInit) {
     this.#init = init;
@@ -67,6 +74,12 @@ export class NamedObjects {
   get size(): number {
     touch(this);
     return this.#names.size;
+  }
+
+  /** The memory of all names. */
+  get names_bytes(): number {
+    touch(this);
+    return this.#names_bytes;
   }
 
   /** The bytes on disk of all names and their objects. */
@@ -85,9 +98,10 @@ export class NamedObjects {
     return this.#objects.has(address);
   }
 
-  names(): IterableIterator<string> {
+  /** All names. Those that are set or renewed during the iteration come again. */
+  entries(): IterableIterator<NamedObject> {
     touch(this);
-    return this.#names.keys();
+    return this.#names.values();
   }
 
   /** The oldest names, in order, at most `count`. */
@@ -132,9 +146,10 @@ export class NamedObjects {
   }
 
   /** Sets a name for a claimed object. The name that it replaces, if any, is released. */
-  set(name: string, object: ObjectRef, note_bytes: number): void {
+  set(name: string, object: ObjectRef, note_bytes: number, removals: number): void {
     const former = this.delete(name);
-    this.#names.set(name, { name, object, note_bytes, uses: former?.uses ?? 0 });
+    this.#names.set(name, { name, object, note_bytes, removals, uses: former?.uses ?? 0 });
+    this.#names_bytes += nameBytes(name);
     this.#bytes += note_bytes;
   }
 
@@ -143,6 +158,7 @@ export class NamedObjects {
     const entry = this.#names.get(name);
     if (entry === undefined) return undefined;
     this.#names.delete(name);
+    this.#names_bytes -= nameBytes(name);
     this.#bytes -= entry.note_bytes;
     this.release(entry.object);
     return entry;

@@ -86,6 +86,11 @@ export interface AssetCache {
    * Makes an asset findable: writes its note, then puts it into memory. Only the task `fill_log` calls it.
    */
   keep(meta: AssetMeta, body: StoredBody, generation: number, signal: AbortSignal): Promise<KeepOutcome>;
+  /**
+   * Removes an asset that its origin has withdrawn, in the step of the call, and its negative entry. A `keep` in progress keeps
+   * nothing. The evictor removes it from disk.
+   */
+  withdraw(key: AssetKey): void;
   /** Removes assets and negative entries; returns the number of assets. Older fills are not kept afterwards. */
   purge(selection: PurgeSelection, signal: AbortSignal): Promise<number>;
 }

@@ -6,7 +6,7 @@
  * `LATE_MS`, and further ones at once.
  * Bound: `bytes_max` on disk, see `EvictingStore`. Cancellation: by the signals; `close` syncs the segments.
  */
-import { Compactor, EvictingStore, LIVE_RATIO, LocalVolume, NAME_BYTES, ObjectStore } from '@ron/cas';
+import { Compactor, EvictingStore, LIVE_RATIO, LocalVolume, ObjectStore } from '@ron/cas';
 import { RonError, sleep } from '@ron/kernel';
 import { DiskGate, gatedFileSystem, type FileSystem } from '@ron/log';
 import { parseNote } from './asset-note.ts';
@@ -78,7 +78,7 @@ export class AssetDisk implements RunningPart, AsyncDisposable {
     return this.#opened?.store.disk_bytes ?? 0;
   }
 
-  /** The outcome of a read: undefined after a good one. */
+  /** The outcome of a read of the disk: undefined after a good one. */
   readResult(error: unknown): void {
     this.#read_problem = error === undefined ? undefined : `failed to read: ${messageOf(error)}`;
     if (error !== undefined) this.#report();
@@ -132,7 +132,7 @@ export class AssetDisk implements RunningPart, AsyncDisposable {
         store,
         compactor: new Compactor(compaction),
         bytes_max,
-        names_max: Math.floor(names_bytes_max / NAME_BYTES),
+        names_bytes_max,
         segment_bytes,
         indexBytes: () => index.runs.runs.reduce((sum, { count }) => sum + count * INDEX_ENTRY_BYTES, 0),
         parse: (note) => {

@@ -73,20 +73,20 @@ function metaOf(key: string, bytes: Uint8Array): AssetMeta {
 }
 
 interface OpenInit {
-  readonly names_max: number;
+  readonly names_bytes_max: number;
   readonly slow: readonly Slow[];
   readonly whole_bytes_max?: number;
 }
 
 /** A loaded cache with nothing in it. */
-async function open(world: World, parts: Parts, { names_max, slow, whole_bytes_max = 1e6 }: OpenInit) {
+async function open(world: World, parts: Parts, { names_bytes_max, slow, whole_bytes_max = 1e6 }: OpenInit) {
   const volume = new SlowVolume(world, slow);
   const objects = new ObjectStore({ volume, chunk_bytes: CHUNK, batch_bytes: 1, cache_bytes: 0 });
   const store = new parts.EvictingStore({
     store: objects,
     compactor: { run: () => Promise.reject(new Error('there is room')) },
     bytes_max: 1e6,
-    names_max,
+    names_bytes_max,
     segment_bytes: 0,
     parse: (note) => {
       const meta = parseNote(note);
@@ -167,7 +167,7 @@ export function removalAgainstRead(parts: Parts, how: 'evict' | 'purge', size: S
       // A small asset is read in one step after its note; of a large one each part takes time.
       const slow: readonly Slow[] = size === 'small' ? ['write', 'note', 'object'] : ['write', 'content'];
       const whole_bytes_max = size === 'streamed' ? 0 : 1e6;
-      const opened = await open(world, parts, { names_max: how === 'evict' ? 0 : 9, slow, whole_bytes_max });
+      const opened = await open(world, parts, { names_bytes_max: how === 'evict' ? 0 : 1e6, slow, whole_bytes_max });
       const { cache, volume, store, compact } = opened;
       await fill(opened, KEY, body);
       cache.ram.delete(KEY);
@@ -198,7 +198,7 @@ export function removalAgainstRead(parts: Parts, how: 'evict' | 'purge', size: S
 export function evictionAgainstFill(parts: Parts): Build {
   return (world) => {
     world.task('fill', async () => {
-      const opened = await open(world, parts, { names_max: 9, slow: ['write'] });
+      const opened = await open(world, parts, { names_bytes_max: 1e6, slow: ['write'] });
       const { cache, volume, store, compact } = opened;
       await fill(opened, KEY, SMALL);
       volume.isLive = true;
@@ -230,7 +230,7 @@ export function evictionAgainstFill(parts: Parts): Build {
 export function purgeAgainstFill(parts: Parts): Build {
   return (world) => {
     world.task('fill', async () => {
-      const opened = await open(world, parts, { names_max: 9, slow: ['write'] });
+      const opened = await open(world, parts, { names_bytes_max: 1e6, slow: ['write'] });
       const { cache, volume, store } = opened;
       volume.isLive = true;
       const { generation } = cache;

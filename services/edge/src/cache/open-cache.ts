@@ -18,6 +18,8 @@ export interface OpenCacheInit {
 
 /** The share of memory for bodies that are still being fetched. */
 const BODIES_SHARE = 1 / 4;
+/** [edge I-4] Of a look-up on disk: the rest of the request's time is for a fill. */
+const FIND_MS = 1000;
 
 export async function openCache(init: OpenCacheInit): Promise<TieredCache> {
   const { config, dir, fs, prepare, onProblem, signal } = init;
@@ -40,5 +42,5 @@ export async function openCache(init: OpenCacheInit): Promise<TieredCache> {
     signal,
   });
   const bodies_bytes_max = Math.max(ram_bytes * BODIES_SHARE, config.fill.object_bytes_max);
-  return new TieredCache({ ram, disk, bodies_bytes_max, prepare });
+  return new TieredCache({ ram, disk, bodies_bytes_max, find_ms: FIND_MS, prepare });
 }

@@ -10,7 +10,7 @@
  * Cancellation: by the signals. A cancelled `keep` keeps nothing.
  */
 import type { EvictingStore, EvictingWriter, FoundObject, StoredObject } from '@ron/cas';
-import { isRonError, RonError, touch } from '@ron/kernel';
+import { Deadline, isRonError, RonError, touch } from '@ron/kernel';
 import type { Batch, ByteSource } from '@ron/ingress';
 import type { AssetKey } from '../assets/asset-key.ts';
 import type { PreparedAsset } from '../assets/fetched-answer.ts';
@@ -37,7 +37,7 @@ export interface DiskTier extends RunningPart {
 
 export type CacheStore = Pick<
   EvictingStore,
-  'find' | 'peek' | 'keep' | 'removeWhere' | 'has' | 'forget' | 'writer' | 'openObject'
+  'find' | 'peek' | 'keep' | 'removeWhere' | 'has' | 'remove' | 'writer' | 'openObject'
 >;
 
 export interface TieredCacheInit {
@@ -48,6 +48,8 @@ export interface TieredCacheInit {
   readonly bodies_bytes_max: number;
   /** Prepares an asset for memory; undefined if it should not be there. The bytes are its to keep. */
   readonly prepare: (meta: AssetMeta, bytes: Uint8Array) => PreparedAsset | undefined;
+  /** The time for a look-up on disk; after it the asset counts as absent. Default: that of the signal. */
+  readonly find_ms?: number;
   /** Assets up to this size are read as a whole, so that damage is found before the answer begins. Default 1 MiB. */
   readonly whole_bytes_max?: number;
 }
@@ -102,8 +104,11 @@ export class TieredCache implements AssetCache, RunningPart, AsyncDisposable {
     const { disk } = this.#init;
     if (disk?.store === undefined) return undefined;
     try {
-      const found = await this.#findOnDisk(disk.store, key, signal);
-      disk.readResult(undefined);
+      const { store } = disk;
+      using deadline = this.#findDeadline(signal);
+      const found = await deadline.run((mine) => this.#findOnDisk(store, key, mine));
+      // A name that is not known does not show that the disk can be read.
+      if (found !== undefined) disk.readResult(undefined);
       return found;
     } catch (error) {
       signal.throwIfAborted();
@@ -169,6 +174,19 @@ export class TieredCache implements AssetCache, RunningPart, AsyncDisposable {
     return inRam + (await store.removeWhere(matches, signal));
   }
 
+  withdraw(key: AssetKey): void {
+    touch(this);
+    for (const keep of this.#keeps) if (keep.key === key) keep.isVoid = true;
+    this.ram.delete(key);
+    this.#init.disk?.store?.remove(key);
+  }
+
+  #findDeadline(signal: AbortSignal): Deadline {
+    const { find_ms } = this.#init;
+    const op = 'cache.find';
+    return find_ms === undefined ? Deadline.unlimited(op, { signal }) : Deadline.after(op, find_ms, { signal });
+  }
+
   async #findOnDisk(store: CacheStore, key: AssetKey, signal: AbortSignal): Promise<CachedAsset | undefined> {
     const found = await store.find(key, signal);
     const meta = found && parseNote(found.note);
@@ -188,7 +206,7 @@ export class TieredCache implements AssetCache, RunningPart, AsyncDisposable {
     signal: AbortSignal,
   ): Promise<ByteSource | undefined> {
     const { object } = found;
-    const drop = (): void => (found.isCurrent() ? store.forget(meta.key) : undefined);
+    const drop = (): void => (found.isCurrent() ? store.remove(meta.key) : undefined);
     if (object.size > (this.#init.whole_bytes_max ?? WHOLE_BYTES_MAX)) {
       return diskSource(meta, (start, end, mine) => readHeld(found, object, start, end, mine, drop));
     }

@@ -3,22 +3,26 @@ import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { realFileSystem, type File, type FileSystem } from '@ron/log';
 import { eventually, mountTmpfs, NO_MOUNT, tempDirFor, type Mount } from '@ron/testkit';
 import { bodyOf, fill, forgetRam, keyOf, KIB, MIB, read, startCache, type TestCache } from './support.ts';
 
-/** A disk on which the named calls fail. */
-function failingDisk(): { fs: FileSystem; failing: Set<string> } {
+/** A disk on which the named calls fail; `hang`: reads end with `hanging`. */
+function failingDisk(): { fs: FileSystem; failing: Set<string>; hanging: PromiseWithResolvers<void> } {
   const failing = new Set<string>();
+  const hanging = Promise.withResolvers<void>();
   const watched = (file: File): File =>
     new Proxy(file, {
       get: (target, name) => {
         const value: unknown = Reflect.get(target, name);
         if (typeof value !== 'function') return value;
         if (name === 'readNow')
-          return (...args: unknown[]) => (failing.has('read') ? undefined : value.apply(target, args));
+          return (...args: unknown[]) =>
+            failing.has('read') || failing.has('hang') ? undefined : value.apply(target, args);
         return (...args: unknown[]) => {
           const error = Object.assign(new Error('EIO: the disk failed'), { code: 'EIO' });
+          if (name === 'read' && failing.has('hang')) return hanging.promise.then(() => value.apply(target, args));
           return failing.has(String(name)) ? Promise.reject(error) : (value.apply(target, args) as unknown);
         };
       },
@@ -28,7 +32,7 @@ function failingDisk(): { fs: FileSystem; failing: Set<string> } {
     create: async (path: string) => watched(await realFileSystem.create(path)),
     open: async (path: string, access: 'read' | 'write') => watched(await realFileSystem.open(path, access)),
   };
-  return { fs, failing };
+  return { fs, failing, hanging };
 }
 
 /** Fills go on; a new asset is served from memory, and one from before if the disk can still be read. */
@@ -76,10 +80,27 @@ test('a disk whose reads fail is a miss', async (t) => {
   failing.add('read');
   assert.equal(await read(cache, keyOf(1)), undefined);
   assert.match(cache.problem ?? '', /read/);
+  assert.equal(await read(cache, keyOf('absent')), undefined);
+  assert.match(cache.problem ?? '', /read/, 'a key that is not on disk proves nothing');
   assert.equal((await read(cache, keyOf(2)))?.tier, 'ram');
   failing.clear();
   assert.deepEqual((await read(cache, keyOf(1)))?.bytes, bodyOf(10 * KIB, 1));
   assert.equal(cache.problem, undefined);
+});
+
+test('a disk whose reads hang is a miss while there is time for a fill', async (t) => {
+  const { fs, failing, hanging } = failingDisk();
+  await using opened = await startCache({ dir: tempDirFor(t), fs });
+  const { cache } = opened;
+  await fill(cache, keyOf(1), bodyOf(10 * KIB, 1));
+  forgetRam(cache);
+  failing.add('hang');
+  // Well within the 5 s of a request.
+  assert.equal(await Promise.race([read(cache, keyOf(1)), sleep(3000, 'late', { ref: false })]), undefined);
+  assert.match(cache.problem ?? '', /read/);
+  failing.clear();
+  hanging.resolve();
+  assert.deepEqual((await read(cache, keyOf(1)))?.bytes, bodyOf(10 * KIB, 1));
 });
 
 test('a directory that cannot be opened is opened later', async (t) => {

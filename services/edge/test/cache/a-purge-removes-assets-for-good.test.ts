@@ -58,6 +58,23 @@ for (const mode of ['disk', 'amnesia'] as const) {
   });
 }
 
+test('a withdrawn asset is not found, nor kept by a fill in progress, and does not come back after a restart', async (t) => {
+  const dir = tempDirFor(t);
+  const first = await startCache({ dir });
+  const { cache } = first;
+  await fill(cache, keyOf('a'), bodyOf(1000, 1));
+  await fill(cache, keyOf('b'), bodyOf(1000, 2));
+  const body = await write(cache, bodyOf(1000, 3));
+  const inProgress = cache.keep(metaOf(keyOf('c'), bodyOf(1000, 3)), body, cache.generation, signal);
+  for (const name of ['a', 'c', 'unknown']) cache.withdraw(keyOf(name));
+  assert.equal(await read(cache, keyOf('a')), undefined);
+  assert.equal(await inProgress, 'purged');
+  await first.close();
+  await using again = await startCache({ dir });
+  for (const name of ['a', 'c']) assert.equal(await read(again.cache, keyOf(name)), undefined);
+  assert.deepEqual((await read(again.cache, keyOf('b')))?.bytes, bodyOf(1000, 2));
+});
+
 test('purged assets do not come back after a restart', async (t) => {
   const dir = tempDirFor(t);
   const first = await startCache({ dir });
