@@ -3,9 +3,10 @@
  *
  * Contract: callers of one key share one fill. Only the leader submits a job. A fill goes on without callers, up to its deadline,
  * so that the asset is cached; each caller leaves at its own deadline [edge I-4] [edge I-5]. A fill that began before a purge
- * is not joined by callers that come after it, and its asset is not kept; a stale asset from before a purge is not revalidated. An asset that must not be stored is for the leader
- * only: each other caller fetches its own. Until the task `fill_log` has kept a fresh asset, later callers get it from here.
- * The allow-list is checked before the queue, by the worker, and before the asset is stored.
+ * is not joined by callers that come after it, and its asset is not kept; a stale asset from before a purge is not
+ * revalidated. An asset that must not be stored is for the leader only: each other caller fetches its own, which is not kept.
+ * An asset that the origin does not have any more, or that must not be stored any more, is removed from the cache. Until the
+ * task `fill_log` has kept a fresh asset, later callers get it from here. The allow-list is checked before the queue, by the worker, and before the asset is stored.
  * Bound: `runs_max` fills under way, `waiters` callers, `SETTLING_MAX` assets on their way to the cache. Overflow: `busy`, counted
  * once for each caller; an asset that finds the channel `fills` full is answered and not cached [edge I-3] [edge I-9].
  * Cancellation: the deadline of the caller; `close` ends all.
@@ -39,7 +40,9 @@ export interface CoalescedFillsInit {
   readonly work: Pick<WorkQueue, 'submit' | 'depth' | 'capacity'>;
   readonly waiters: Pick<Waiters, 'wait' | 'onBusy'>;
   readonly fills: Pick<Mpsc<FilledAsset>, 'trySend'>;
-  readonly cache: { readonly generation: number; readonly ram: Pick<AssetCache['ram'], 'setNegative'> };
+  readonly cache: Pick<AssetCache, 'generation' | 'withdraw'> & {
+    readonly ram: Pick<AssetCache['ram'], 'setNegative'>;
+  };
   /** Throws if the asset must not be fetched by the configuration in force. */
   readonly requireFillable: (missing: Missing) => void;
   readonly fetch: (missing: Missing, stale: CachedAsset | undefined, deadline: Deadline) => Promise<Fetched>;
@@ -62,10 +65,15 @@ export interface FillOutcome extends Omit<FillResult, 'isCollapsed'> {
 
 interface Running {
   readonly generation: number;
+  /** Whether its asset may be kept: not if its origin has withdrawn the asset since, and not for one caller only. */
+  isKept: boolean;
 }
 
-interface Settling extends Running {
+interface Settling {
+  readonly generation: number;
   readonly outcome: FillOutcome;
+  /** Its origin has withdrawn the asset since. */
+  isWithdrawn: boolean;
 }
 
 /** A caller's part in a fill. */
@@ -158,7 +166,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
     ip: string,
   ): Promise<FillOutcome> {
     const { work, cache, onEnd } = this.#init;
-    const running: Running = { generation: cache.generation };
+    const running: Running = { generation: cache.generation, isKept: flight_key === missing.key };
     // A purge since its look-up has removed it.
     const known = stale?.generation === running.generation ? stale : undefined;
     this.#running.set(flight_key, running);
@@ -179,7 +187,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
   async #work(
     missing: Missing,
     stale: StaleAsset | undefined,
-    { generation }: Running,
+    running: Running,
     scope: Deadline,
   ): Promise<FillOutcome> {
     const { requireFillable, fetch } = this.#init;
@@ -192,7 +200,7 @@ export class CoalescedFills implements Fills, AsyncDisposable {
       requireFillable(missing);
       throw error;
     }
-    if (fetched.kind === 'absent') return this.#absent(missing, fetched.isKept, generation);
+    if (fetched.kind === 'absent') return this.#absent(missing, fetched.isKept, running);
     const { meta, body, how, isStorable } = fetched;
     const asset: CachedAsset = { meta, source: body.source, tier: 'fill' };
     try {
@@ -201,24 +209,47 @@ export class CoalescedFills implements Fills, AsyncDisposable {
       body.discard();
       throw error;
     }
-    if (!isStorable) return { asset, isStored: false, how, isShared: false };
-    return this.#offer({ asset, isStored: true, how, isShared: true }, { meta, body, generation });
+    if (!isStorable) {
+      this.#withdraw(missing, running);
+      return { asset, isStored: false, how, isShared: false };
+    }
+    if (running.isKept)
+      return this.#offer(
+        { asset, isStored: true, how, isShared: true },
+        { meta, body, generation: running.generation },
+      );
+    body.discard();
+    return { asset, isStored: false, how, isShared: true };
   }
 
-  #absent(missing: Missing, isKept: boolean, generation: number): FillOutcome {
+  #absent(missing: Missing, isKept: boolean, running: Running): FillOutcome {
     const { cache, negative_ttl_ms } = this.#init;
+    const { generation } = running;
+    this.#withdraw(missing, running);
     const ttl_ms = negative_ttl_ms() * (1 + (sched.random() * 2 - 1) * NEGATIVE_JITTER);
     if (isKept && ttl_ms > 0 && cache.generation === generation) cache.ram.setNegative(missing.key, ttl_ms);
     return { asset: undefined, isStored: false, how: 'none', isShared: true };
+  }
+
+  /** The origin has no such asset any more, or none that may be stored: an older one is removed and not kept again. */
+  #withdraw({ key }: Missing, running: Running): void {
+    const other = this.#running.get(key);
+    if (other !== undefined && other !== running) other.isKept = false;
+    const settling = this.#settling.get(key);
+    if (settling !== undefined) settling.isWithdrawn = true;
+    this.#init.cache.withdraw(key);
   }
 
   /** Sends the asset to the task `fill_log`, if it has room. */
   #offer(outcome: FillOutcome, filled: Omit<FilledAsset, 'settled'>): FillOutcome {
     const { fills, cache, canKeep } = this.#init;
     const { meta, body, generation } = filled;
-    const entry: Settling = { outcome, generation };
+    const entry: Settling = { outcome, generation, isWithdrawn: false };
     const settled = (): void => {
-      if (this.#settling.get(meta.key) === entry) this.#settling.delete(meta.key);
+      if (this.#settling.get(meta.key) !== entry) return;
+      this.#settling.delete(meta.key);
+      // It may have been kept after the withdrawal.
+      if (entry.isWithdrawn) cache.withdraw(meta.key);
     };
     const canSend = cache.generation === generation && canKeep(outcome.asset!);
     if (!canSend || fills.trySend({ meta, body, generation, settled }) !== 'ok') {
@@ -232,7 +263,8 @@ export class CoalescedFills implements Fills, AsyncDisposable {
   /** A fresh asset that is on its way to the cache. */
   #settled({ key }: Missing): FillOutcome | undefined {
     const settling = this.#settling.get(key);
-    if (settling === undefined || settling.generation !== this.#init.cache.generation) return undefined;
+    if (settling === undefined || settling.isWithdrawn) return undefined;
+    if (settling.generation !== this.#init.cache.generation) return undefined;
     return this.#init.isFresh(settling.outcome.asset!) ? settling.outcome : undefined;
   }
 

@@ -45,7 +45,7 @@ export function fillFlight(Class: typeof CoalescedFills, { callers, leavers, out
           return 'ok';
         },
       },
-      cache: { generation: 0, ram: { setNegative: () => undefined } },
+      cache: { generation: 0, withdraw: () => undefined, ram: { setNegative: () => undefined } },
       requireFillable: () => undefined,
       fetch: async (_missing, _stale, { signal }) => {
         touch(seen);
