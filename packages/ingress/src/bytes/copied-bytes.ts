@@ -1,7 +1,7 @@
 /**
  * A copy of borrowed bytes, as the source of an answer.
  *
- * Contract: exactly the given bytes, even if their memory is reused. Small ones are copied as text, the form that the
+ * Contract: exactly the given bytes, even if their memory is reused. Large ones that the caller hands over are not copied. Small ones are copied as text, the form that the
  * socket fast path writes, and converted to bytes only on demand, such as for a range: a buffer for each of many small
  * bodies that are sent once costs more than reading them.
  * Bound: one copy; two of a small one that was also read as bytes.
@@ -32,7 +32,10 @@ export class CopiedBytes implements ByteSource {
   constructor(
     bytes: Uint8Array | CopiedBytes,
     about: Required<Pick<ByteDescription, 'etag' | 'media_type' | 'headers'>> &
-      Pick<ByteDescription, 'encoding' | 'born_ms' | 'cache_status'>,
+      Pick<ByteDescription, 'encoding' | 'born_ms' | 'cache_status'> & {
+        /** The caller does not use the memory of the bytes any more. */
+        readonly isHandedOver?: boolean;
+      },
   ) {
     this.size = bytes instanceof CopiedBytes ? bytes.size : bytes.length;
     this.etag = about.etag;
@@ -46,7 +49,7 @@ export class CopiedBytes implements ByteSource {
       this.#ram = bytes.#ram;
     } else {
       this.text = bytes.length <= TEXT_BYTES_MAX ? textOf(bytes) : undefined;
-      this.#ram = this.text === undefined ? [Uint8Array.from(bytes)] : undefined;
+      if (this.text === undefined) this.#ram = [about.isHandedOver === true ? bytes : Uint8Array.from(bytes)];
     }
   }
 

@@ -48,7 +48,7 @@ export class PackTiles {
     if (mount === undefined || canonicalExt(mount.pack.info.tile_type) !== ext) return undefined;
     const { z, x, y } = place;
     const tile = mount.pack.isInside(z, x, y) ? mount.pack.tileNow?.(z, x, y) : undefined;
-    return tile && this.#remember(mount, place, tile);
+    return tile && this.#remember(mount, place, tile, false);
   }
 
   /** Undefined: no tile at a valid place. Throws `not_found` for a place or an extension that the pack does not have. */
@@ -73,14 +73,16 @@ export class PackTiles {
     const key = tileKey(mount.name, target.place, canonicalExt(pack.info.tile_type));
     const found = isPeek ? (this.#ram.peek(key)?.asset?.entry as AssetEntry | undefined) : this.cached(key);
     if (found !== undefined) return found;
-    const tile = pack.tileNow?.(z, x, y) ?? (await this.#reads.run(signal, () => pack.tile(z, x, y, signal)));
-    if (isPeek) return tile && new AssetEntry(storedTile(tile, pack.info.tile_type, 'pack'), 'pack');
-    return tile && this.#remember(mount, target.place, tile);
+    const now = pack.tileNow?.(z, x, y);
+    const tile = now ?? (await this.#reads.run(signal, () => pack.tile(z, x, y, signal)));
+    const isOwn = now === undefined;
+    if (isPeek) return tile && new AssetEntry(storedTile(tile, pack.info.tile_type, 'pack', isOwn), 'pack');
+    return tile && this.#remember(mount, target.place, tile, isOwn);
   }
 
-  #remember(mount: Mount, place: TileTarget['place'], tile: Tile): AssetEntry {
+  #remember(mount: Mount, place: TileTarget['place'], tile: Tile, isOwn: boolean): AssetEntry {
     const { tile_type } = mount.pack.info;
-    const source = storedTile(tile, tile_type, 'pack');
+    const source = storedTile(tile, tile_type, 'pack', isOwn);
     if (!mount.isRetired && this.#isSeen(mount.name, place)) {
       const kept = new AssetEntry(inTier(source, 'ram'), 'ram');
       const key = tileKey(mount.name, place, canonicalExt(tile_type));

@@ -8,9 +8,10 @@
 import { Readable } from 'node:stream';
 import { Blake3Hasher } from '@napi-rs/blake-hash';
 import { decodeBody } from '@ron/http';
-import { chooseVariant, CopiedBytes } from '@ron/ingress';
+import { chooseVariant, CopiedBytes, type Batch } from '@ron/ingress';
 import { isRonError, RonError } from '@ron/kernel';
 import { ADDRESS_PREFIX } from '@ron/proto';
+import { longStep } from '../long-steps.ts';
 import type { Tile, TileType } from '../packs/pack.ts';
 import type { AssetEntry } from './asset-entry.ts';
 import { hitStatus, type HitTier } from './cache-status.ts';
@@ -48,9 +49,10 @@ export const canonicalExt = (type: TileType): string => EXTENSIONS[type][0];
 
 export const isExtOf = (type: TileType, ext: string): boolean => EXTENSIONS[type].includes(ext);
 
-/** The tile as it is stored. The bytes are copied. */
-export function storedTile({ bytes, encoding }: Tile, type: TileType, tier: HitTier): CopiedBytes {
+/** The tile as it is stored. `isOwn`: the bytes have memory of their own, which is not copied. */
+export function storedTile({ bytes, encoding }: Tile, type: TileType, tier: HitTier, isOwn: boolean): CopiedBytes {
   return new CopiedBytes(bytes, {
+    isHandedOver: isOwn,
     etag: etagOf(bytes),
     media_type: MEDIA_TYPES[type],
     headers: TILE_HEADERS,
@@ -84,12 +86,18 @@ export async function decodedTile(
   const chosen = chooseVariant<{ readonly encoding?: string }>([{ encoding }, {}], accept_encoding);
   if (chosen === undefined) throw new RonError('not_acceptable', `the tile has the codings ${encoding} and identity`);
   if (chosen.encoding !== undefined) return undefined;
-  const bytes = await decode(Buffer.concat(ram), encoding, limits, signal);
-  return new CopiedBytes(bytes, {
-    etag: etagOf(bytes),
-    media_type,
-    headers: VARYING_HEADERS,
-    cache_status: hitStatus(tier),
+  const chunks = await decode(ram, encoding, limits, signal);
+  // [edge I-7] The decoded bytes may be 10 MiB.
+  const decoded_bytes = chunks.reduce((sum, { length }) => sum + length, 0);
+  return await longStep(decoded_bytes, signal, () => {
+    const bytes = Buffer.concat(chunks);
+    return new CopiedBytes(bytes, {
+      isHandedOver: true,
+      etag: etagOf(bytes),
+      media_type,
+      headers: VARYING_HEADERS,
+      cache_status: hitStatus(tier),
+    });
   });
 }
 
@@ -104,19 +112,19 @@ function etagOf(bytes: Uint8Array): string {
 
 /** [edge I-10] Decoded within a ratio and a size. */
 async function decode(
-  bytes: Uint8Array,
+  bytes: Batch,
   encoding: string,
   { ratio_max, bytes_max }: DecodeLimits,
   signal: AbortSignal,
-): Promise<Uint8Array> {
+): Promise<Uint8Array[]> {
   const chunks: Uint8Array[] = [];
   try {
-    for await (const chunk of decodeBody(Readable.from([bytes]), encoding, { ratio_max, bytes_max, signal }))
+    for await (const chunk of decodeBody(Readable.from(bytes), encoding, { ratio_max, bytes_max, signal }))
       chunks.push(chunk as Uint8Array);
   } catch (error) {
     // The guard blames the sender of the bytes, which is the pack here.
     if (!isRonError(error, 'bad_request')) throw error;
     throw new RonError('not_ready', `the pack has a tile that is not valid ${encoding}`, { cause: error });
   }
-  return Buffer.concat(chunks);
+  return chunks;
 }
