@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
-import { open, readdir, readFile, rename, utimes, writeFile } from 'node:fs/promises';
+import { open, readdir, readFile, rename, truncate, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
-import { assertSameBytes } from '@ron/testkit';
+import { assertSameBytes, MIB } from '@ron/testkit';
 import { CHECKED, encodeSidecar } from '../../src/packs/hashes/sidecar.ts';
 import { hashFile, openInThread, requireUnchanged } from '../../src/packs/hashes/thread/hash-file.ts';
 import { PmtilesOpener } from '../../src/packs/pmtiles/pmtiles-opener.ts';
-import { makePmtiles } from './make-pmtiles.ts';
+import { encodeDirectory, makePmtiles } from './make-pmtiles.ts';
 import { someTiles, testPacks, type TestPacks } from './pack-fixtures.ts';
 
 const FILE = makePmtiles({ tiles: someTiles(2, 12_000), leaf_entries: 8 });
@@ -116,6 +116,28 @@ test('a forged sidecar cannot give a file the address of another', async (t) => 
   // Its values do not combine to the address that it states, so it is not used.
   assert.notEqual((await packs.openFile(target)).info.address, address);
   assert.notDeepEqual(await readFile(`${target}.b3`), sidecar);
+});
+
+test('a directory above 10 MiB is not read, even if a forged sidecar states that it was verified', async (t) => {
+  const packs = testPacks(t);
+  const leaves_bytes = 10 * MIB + 1;
+  const root = encodeDirectory([{ id: 0, run: 0, length: leaves_bytes, offset: 0 }]);
+  const start = makePmtiles({
+    tiles: [{ z: 0, x: 0, y: 0, bytes: Buffer.alloc(8, 1) }],
+    zooms: [0, 0],
+    directories: { root },
+    header: { leaves_at: 1024, leaves_bytes, tiles_at: 1024 + leaves_bytes, tiles_bytes: 8 },
+  });
+  const path = join(packs.dir, 'forged.pmtiles');
+  await writeFile(path, start);
+  await truncate(path, 1024 + leaves_bytes + 8);
+  using file = openInThread(path);
+  const content = { checked: CHECKED.pmtiles, tiles: 1, tree: await hashFile(file) };
+  await writeFile(`${path}.b3`, encodeSidecar(file.stamp, content));
+  const pack = await packs.openFile(path);
+  await assert.rejects(pack.tile(0, 0, 0, packs.signal), (error) => {
+    return isRonError(error, 'not_ready') && error.message.includes(`${leaves_bytes} bytes`);
+  });
 });
 
 test('a pack is used although its sidecar cannot be written, which is reported; without one nothing is written', async (t) => {

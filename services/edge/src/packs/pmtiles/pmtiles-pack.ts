@@ -112,6 +112,10 @@ export class PmtilesPack implements OpenPack {
   #directory({ offset, length }: Section, limits: DirectoryLimits, signal: AbortSignal): Promise<Directory> {
     const { directories, file, header, number } = this.#init;
     return directories.find(number, offset, signal, async (until) => {
+      // A forged sidecar can state that the directories were verified.
+      if (length > DIRECTORY_BYTES_MAX) {
+        throw new RonError('not_ready', `a directory of the pack has ${length} bytes: verify the pack again`);
+      }
       const stored = await file.bytes(offset, length, until);
       const bytes = await decompress(stored, header.directory_codec, DIRECTORY_BYTES_MAX, 'a directory');
       return await decodeDirectory(bytes, limits);
