@@ -7,17 +7,7 @@
  * requests get the disk and the core.
  */
 /* oxlint-disable ron/no-blocking-calls -- this is a thread */
-import {
-  closeSync,
-  constants,
-  fstatSync,
-  openSync,
-  readFileSync,
-  readSync,
-  renameSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { RonError, sched, sleep } from '@ron/kernel/core';
 import { BLAKE3_BYTES, GROUP_BYTES } from '@ron/simd';
 import { groupCount, treeParts, type TreeParts } from '../group-tree.ts';
@@ -89,19 +79,26 @@ export function readFully(fd: number, into: Uint8Array, position: number): void 
 export function readSidecar(path: string | undefined, stamp: FileStamp, checked: Checked): SidecarContent | undefined {
   if (path === undefined) return undefined;
   try {
+    using file = openInThread(path);
     // A file of another size is not read at all.
-    if (statSync(path).size !== sidecarBytes(stamp.size)) return undefined;
-    return decodeSidecar(readFileSync(path), stamp, checked);
+    if (file.stamp.size !== sidecarBytes(stamp.size)) return undefined;
+    const bytes = Buffer.alloc(file.stamp.size);
+    readFully(file.fd, bytes, 0);
+    return decodeSidecar(bytes, stamp, checked);
   } catch {
     return undefined;
   }
 }
 
-/** Writes the sidecar. The error if that failed: the pack is usable without it, but the next start reads it in full. */
+/**
+ * Writes the sidecar to a new file: a link or a pipe with the temporary name is removed, and neither followed nor opened. The
+ * error if that failed: the pack is usable without it, but the next start reads it in full.
+ */
 export function writeSidecar(path: string, stamp: FileStamp, content: SidecarContent): string | undefined {
   const temporary = `${path}.tmp`;
   try {
-    writeFileSync(temporary, encodeSidecar(stamp, content), { mode: 0o600 });
+    rmSync(temporary, { force: true });
+    writeFileSync(temporary, encodeSidecar(stamp, content), { mode: 0o600, flag: 'wx' });
     renameSync(temporary, path);
     return undefined;
   } catch (error) {
