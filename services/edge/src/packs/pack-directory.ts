@@ -8,7 +8,7 @@
  * resolves. Only files with these names are touched.
  * Bound: `ENTRIES_MAX` names are read. Overflow: `not_ready`. Cancellation: by the time limit of the gate.
  */
-import { stat } from 'node:fs/promises';
+import { lstat, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { RonError, sched } from '@ron/kernel';
 import { gatedFileSystem, isGone, type DiskGate, type File, type FileSystem } from '@ron/log';
@@ -71,6 +71,13 @@ export class PackDirectory {
     return files.filter((file) => file !== undefined);
   }
 
+  /** Throws `conflict` if a directory has the name of the file, which no rename replaces. */
+  async requireNoDirectory(file: string): Promise<void> {
+    const found = await this.#gate.run(() => lstat(this.pathOf(file))).catch(ignoreGone);
+    if (found?.isDirectory() !== true) return;
+    throw new RonError('conflict', `${this.pathOf(file)} is a directory: remove it, or use another name`);
+  }
+
   pathOf(file: string): string {
     return join(this.path, file);
   }
@@ -94,9 +101,10 @@ export class PackDirectory {
   /** Gives an upload the name of a pack, durably, in place of an earlier file. */
   async install(upload: UploadFile, file: string): Promise<void> {
     await upload.file.sync();
-    // First the sidecar: beside the earlier file it is ignored, because it is bound to the inode of the new one.
-    await this.#fs.rename(upload.sidecar, this.sidecarOf(file)).catch(ignoreGone);
     await this.#fs.rename(upload.path, this.pathOf(file));
+    // After the pack, so that a failed rename leaves the earlier pack its sidecar. Without one the next start reads the pack in
+    // full: an earlier sidecar is ignored, because it is bound to another inode.
+    await this.#fs.rename(upload.sidecar, this.sidecarOf(file)).catch(() => undefined);
     await this.#fs.syncDir(this.path);
   }
 

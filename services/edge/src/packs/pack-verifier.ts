@@ -191,13 +191,14 @@ export class PackVerifier implements AsyncDisposable {
   async #install(job: InstallJob): Promise<PackInfo> {
     const { name, format, upload, expect, ends } = job;
     const directory = this.#init.directory!;
+    const file = `${name}.${format}`;
     await requireOneFormat(directory, name, format);
+    await directory.requireNoDirectory(file);
     const { path, sidecar } = upload;
     const pack = await this.#open(job, { path, sidecar, expect: undefined, signal: ends.signal });
     try {
       requireExpected(pack.info.address, expect);
       ends.commit();
-      const file = `${name}.${format}`;
       await directory.install(upload, file);
       pack.renamed?.(directory.pathOf(file));
       const [installed] = await directory.filesOf(name);
