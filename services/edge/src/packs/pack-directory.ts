@@ -8,6 +8,7 @@
  * resolves. Only files with these names are touched.
  * Bound: `ENTRIES_MAX` names are read. Overflow: `not_ready`. Cancellation: by the time limit of the gate.
  */
+import type { BigIntStats } from 'node:fs';
 import { lstat, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { RonError, sched } from '@ron/kernel';
@@ -91,6 +92,11 @@ export class PackDirectory {
     return { path, sidecar: `${path}.b3`, file: await this.#fs.create(path) };
   }
 
+  /** The identity of an upload. It keeps it under another name. */
+  async identityOf({ path }: UploadFile): Promise<string> {
+    return identityIn(await this.#gate.run(() => stat(path, { bigint: true })));
+  }
+
   /** Removes the files of an upload that was not installed. */
   async discard({ path, sidecar, file }: UploadFile): Promise<void> {
     await file.close();
@@ -141,13 +147,13 @@ export class PackDirectory {
     const found = await this.#gate.run(() => stat(this.pathOf(file), { bigint: true })).catch(ignoreGone);
     if (found === undefined || found.isDirectory()) return undefined;
     const { name, format } = PACK.exec(file)!.groups as { name: string; format: PackFormat };
-    const { dev, ino, size, mtimeNs, mtimeMs } = found;
+    const { size, mtimeMs } = found;
     return {
       name,
       isMisnamed: !PACK_NAME_PATTERN.test(name),
       file,
       format,
-      identity: `${dev} ${ino} ${size} ${mtimeNs}`,
+      identity: identityIn(found),
       size: Number(size),
       mtime_ms: Number(mtimeMs),
     };
@@ -157,6 +163,8 @@ export class PackDirectory {
     await this.#fs.remove(path).catch(ignoreGone);
   }
 }
+
+const identityIn = ({ dev, ino, size, mtimeNs }: BigIntStats): string => `${dev} ${ino} ${size} ${mtimeNs}`;
 
 function ignoreGone(error: unknown): undefined {
   if (!isGone(error)) throw error;

@@ -198,11 +198,11 @@ export class PackVerifier implements AsyncDisposable {
     const pack = await this.#open(job, { path, sidecar, expect: undefined, signal: ends.signal });
     try {
       requireExpected(pack.info.address, expect);
+      const identity = await directory.identityOf(upload);
       ends.commit();
       await directory.install(upload, file);
       pack.renamed?.(directory.pathOf(file));
-      const [installed] = await directory.filesOf(name);
-      this.#mount(name, pack, installed?.identity ?? '');
+      this.#mount(name, pack, identity);
       return pack.info;
     } catch (error) {
       await pack.close();
