@@ -86,7 +86,7 @@ export class PackTiles {
     if (!mount.isRetired && this.#isSeen(mount.name, place)) {
       const kept = new AssetEntry(inTier(source, 'ram'), 'ram');
       const key = tileKey(mount.name, place, canonicalExt(tile_type));
-      this.#ram.set(key, { entry: kept, meta: undefined, owner: mount }, costOf(kept), {});
+      this.#ram.set(key, { entry: kept, meta: undefined, owner: mount.validity }, costOf(kept), {});
     }
     return new AssetEntry(source, 'pack');
   }

@@ -9,7 +9,7 @@ export interface RamAsset {
   readonly entry: FastEntry;
   /** Undefined for tiles of packs. */
   readonly meta: AssetMeta | undefined;
-  /** The mount of a tile: once it is retired, the entry is not used. */
+  /** The validity of the mount of a tile: once that is retired, the entry is not used. It does not keep the pack in memory. */
   readonly owner: { readonly isRetired: boolean } | undefined;
 }
 

@@ -22,6 +22,7 @@ export class MountedPack implements Mount {
   readonly name: string;
   readonly pack: OpenPack;
   readonly identity: string;
+  readonly validity: { readonly isRetired: boolean };
   readonly #closed: Parked<void>;
   #holders = 0;
   #isRetired = false;
@@ -30,6 +31,7 @@ export class MountedPack implements Mount {
     this.name = name;
     this.pack = pack;
     this.identity = identity;
+    this.validity = new MountValidity(this);
     this.#closed = sched.park<void>(`pack.${name}.closed`);
   }
 
@@ -78,6 +80,19 @@ export class MountedPack implements Mount {
       () => this.#closed.wake(),
       () => this.#closed.wake(),
     );
+  }
+}
+
+/** A pack that is not in memory any more was retired: while it is mounted, the table refers to it. */
+class MountValidity {
+  readonly #mount: WeakRef<MountedPack>;
+
+  constructor(mount: MountedPack) {
+    this.#mount = new WeakRef(mount);
+  }
+
+  get isRetired(): boolean {
+    return this.#mount.deref()?.isRetired ?? true;
   }
 }
 

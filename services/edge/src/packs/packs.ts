@@ -9,6 +9,8 @@ export interface Mount {
   readonly pack: OpenPack;
   /** Replaced, removed or damaged: outer caches must not answer from it any more. */
   readonly isRetired: boolean;
+  /** States the same, without keeping the pack in memory: for outer caches. */
+  readonly validity: { readonly isRetired: boolean };
   /** Keeps the pack open until the result is disposed. Throws `not_ready` if it is damaged. */
   hold(): Disposable;
 }
