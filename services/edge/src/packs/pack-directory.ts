@@ -32,6 +32,8 @@ export interface PackFile {
   readonly format: PackFormat;
   /** Device, inode, size and mtime: another text means another content. */
   readonly identity: string;
+  /** The identity with the ctime, which changes with every write, even if the writer restores the mtime. */
+  readonly state: string;
   readonly size: number;
   readonly mtime_ms: number;
 }
@@ -154,6 +156,7 @@ export class PackDirectory {
       file,
       format,
       identity: identityIn(found),
+      state: `${identityIn(found)} ${found.ctimeNs}`,
       size: Number(size),
       mtime_ms: Number(mtimeMs),
     };

@@ -5,7 +5,8 @@
  * changed file is verified again, and if it is bad, the mounted version stays. Packs of deleted files are retired. Uploads and
  * removals go before files of a scan.
  * The file of a mounted PMTiles pack never changes: if it was written to, its new content is damage until an operator requests
- * a reload. So a flipped byte is not served under a new address.
+ * a reload. So a flipped byte is not served under a new address. The file of a damaged pack is verified in full, and mounted
+ * again if it has its earlier address: by a reload, or once it was written to.
  * Bound: the channel `verify`; `VERIFIED_AT_A_TIME` files of a scan at a time; `packs.open_max` open packs.
  * Cancellation: `stopping` ends the task; jobs that wait then are refused with `draining`.
  */
@@ -23,6 +24,7 @@ import { ScanPlan } from './scan-plan.ts';
 const VERIFIED_AT_A_TIME = 4;
 const IN_PLACE =
   'the file was changed in place: restore it, replace it by rename, or reload edge (SIGHUP) to accept its new content';
+const DAMAGED = 'its content does not match its address: restore it, or replace it by rename';
 /** Changes that the system does not report are found after this time. */
 const POLL_MS = 10_000;
 /** A file without a sidecar is read in full: the time that a slow disk needs is added to the budget. */
@@ -133,7 +135,10 @@ export class PackVerifier implements AsyncDisposable {
     if (directory === undefined) return;
     try {
       const files = await directory.list();
-      const identityOf = (name: string): string | undefined => this.table.get(name)?.identity;
+      const identityOf = (name: string): string | undefined => {
+        const mount = this.table.get(name);
+        return mount?.pack.problem === undefined ? mount?.identity : undefined;
+      };
       const { names, refused } = this.plan.update({ files, identityOf, isUrgent, isPoll });
       for (const { name, file, reason } of refused) onRefused(name, `${file}: ${reason}`);
       for (const { name } of this.table.list()) if (!names.has(name)) this.#unmount(name);
@@ -151,17 +156,20 @@ export class PackVerifier implements AsyncDisposable {
 
   async #verify(file: PackFile, stopping: AbortSignal): Promise<void> {
     const { directory, isReadOnly, budget_ms, onRefused } = this.#init;
-    const expect = this.plan.isUrgent ? undefined : this.#addressInPlace(file);
+    // Only the file of a damaged pack is verified although it seems unchanged: in full, because its sidecar seems right too.
+    const isUnchanged = this.table.get(file.name)?.identity === file.identity;
+    const expect = this.plan.isUrgent && !isUnchanged ? undefined : this.#addressInPlace(file);
     using due = Deadline.after('pack', budget_ms + file.size / SLOW_BYTES_PER_MS, { signal: stopping });
     try {
       const path = directory!.pathOf(file.file);
-      const sidecar = isReadOnly ? undefined : directory!.sidecarOf(file.file);
+      const sidecar = isReadOnly || isUnchanged ? undefined : directory!.sidecarOf(file.file);
       const pack = await this.#open(file, { path, sidecar, expect, signal: due.signal });
       this.#mount(file.name, pack, file.identity);
     } catch (error) {
       stopping.throwIfAborted();
       const isInPlace = expect !== undefined && isRonError(error, 'address_mismatch');
-      const reason = isInPlace ? IN_PLACE : reasonOf(error);
+      const inPlace = isUnchanged ? DAMAGED : IN_PLACE;
+      const reason = isInPlace ? inPlace : reasonOf(error);
       this.plan.refuse(file, reason, !isInPlace && !isRonError(error, 'validation'));
       onRefused(file.name, `${file.file}: ${reason}`);
     }

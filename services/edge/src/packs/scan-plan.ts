@@ -1,7 +1,7 @@
 /**
  * The state of scans of the directory: files that wait for verification, and files that were refused.
  *
- * Contract: a file is planned if it is neither mounted nor refused with its present identity. An urgent scan plans refused files
+ * Contract: a file is planned if it is neither mounted undamaged with its present identity nor refused in its present state. An urgent scan plans refused files
  * again, and a poll those that were refused for a reason that may pass. A file stays refused until it is mounted. A file
  * that changed a moment ago may still be written to: it waits until it has not changed for `SETTLE_MS`, unless the scan is
  * urgent. Two files with the same stem are both refused, and so is a file whose stem is not a name.
@@ -20,14 +20,14 @@ export interface RefusedFile {
 }
 
 interface KnownRefusal extends RefusedFile {
-  readonly identity: string;
+  readonly state: string;
   /** Refused because of the disk, a deadline or a limit, not because of its content. */
   readonly isTransient: boolean;
 }
 
 export interface ScanInit {
   readonly files: readonly PackFile[];
-  /** The identity of the file of a mounted pack. */
+  /** The identity of the file of a mounted pack that is not damaged. */
   readonly identityOf: (name: string) => string | undefined;
   readonly isUrgent: boolean;
   /** No change was reported: it was time to look again. */
@@ -82,13 +82,13 @@ export class ScanPlan {
     const planned: PackFile[] = [];
     const refused: RefusedFile[] = [];
     for (const [name, [file, other]] of byName) {
-      const identity = [file!.identity, other?.identity].join();
+      const state = [file!.state, other?.state].join();
       const reason = refusalOf(file!, other);
       const known = this.#refused.get(name);
       const isDueAgain = isUrgent || (isPoll && known?.isTransient === true);
-      if (known?.identity === identity && !isDueAgain) continue;
+      if (known?.state === state && !isDueAgain) continue;
       if (reason !== undefined) {
-        this.#refused.set(name, { name, file: file!.file, reason, identity, isTransient: false });
+        this.#refused.set(name, { name, file: file!.file, reason, state, isTransient: false });
         refused.push({ name, file: file!.file, reason });
       } else if (identityOf(name) === file!.identity) {
         this.#refused.delete(name);
@@ -112,9 +112,9 @@ export class ScanPlan {
     return files;
   }
 
-  refuse({ name, file, identity }: PackFile, reason: string, isTransient: boolean): void {
+  refuse({ name, file, state }: PackFile, reason: string, isTransient: boolean): void {
     this.#verifying.delete(name);
-    this.#refused.set(name, { name, file, reason, identity: [identity, undefined].join(), isTransient });
+    this.#refused.set(name, { name, file, reason, state: [state, undefined].join(), isTransient });
   }
 
   /** The pack was mounted or removed by another way. */

@@ -1,10 +1,10 @@
 /** A byte of a mounted PMTiles pack changes on disk while clients read it over HTTP. */
 import assert from 'node:assert/strict';
-import { open, utimes, writeFile } from 'node:fs/promises';
+import { open, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { eventually } from '@ron/testkit';
-import { addressOf, assertRefusal } from '@ron/testkit/service';
+import { addressOf, assertRefusal, type Reply } from '@ron/testkit/service';
 import { startService, type TestEdge } from '../support.ts';
 import { makePmtiles } from './make-pmtiles.ts';
 import { someTiles } from './pack-fixtures.ts';
@@ -82,4 +82,35 @@ test('a file that was changed in place is accepted by a reload, and restored con
   assert.equal(await badReason(edge), '');
   const { packs } = (await edge.call('GET', '/edge/packs')).json;
   assert.equal(packs[0].address, addressOf(other));
+});
+
+/** Writes to the file, and restores its mtime as `cp -p` does. */
+async function overwrite(path: string, bytes: Uint8Array, position: number): Promise<void> {
+  const { mtime } = await stat(path);
+  await using file = await open(path, 'r+');
+  await file.write(bytes, 0, bytes.length, position);
+  await file.utimes(mtime, mtime);
+}
+
+test('a damaged file that seems unchanged is served again once it is restored, and not before', async () => {
+  await using edge = await startService();
+  await untilReady(edge);
+  const path = join(packsDir(edge), 'a.pmtiles');
+  await mountPack(edge, 'a', FILE);
+  // A time in whole milliseconds, which can be restored.
+  await utimes(path, 1e9, 1e9);
+  await edge.edge.reload?.();
+  const position = FILE.length - 1000;
+  const readEnd = (): Promise<Reply> =>
+    edge.send('GET', '/edge/assets/pack/a.pmtiles', { headers: { range: 'bytes=-2000' } });
+  await overwrite(path, Uint8Array.of(FILE[position]! ^ 1), position);
+  assertRefusal(await readEnd(), 503, 'not_ready');
+  await edge.edge.reload?.();
+  assertRefusal(await readEnd(), 503, 'not_ready');
+  assert.match(await badReason(edge), /does not match its address/);
+  await overwrite(path, FILE.subarray(position, position + 1), position);
+  await eventually('the restored file is served', async () => {
+    return (await readEnd()).body.equals(FILE.subarray(-2000));
+  });
+  await eventually('edge is ready', () => isReady(edge));
 });

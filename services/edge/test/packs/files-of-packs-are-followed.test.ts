@@ -99,6 +99,16 @@ test('changed files are noticed without a reload', async () => {
   await eventually('a deleted file is not', async () => (await statusOf(edge, 'a')) === 404);
 });
 
+test('a file whose mtime is in the future is mounted without a reload', async () => {
+  await using edge = await startService();
+  await untilReady(edge);
+  const path = join(packsDir(edge), 'a.pmtiles');
+  await writeFile(`${path}.part`, somePmtiles(1));
+  await utimes(`${path}.part`, 4e9, 4e9);
+  await rename(`${path}.part`, path);
+  await eventually('the file is served', () => isServed(edge, 'a', 1));
+});
+
 test('a bad replacement is refused: the mounted version stays, and only a soft gate closes', async () => {
   await using edge = await startService();
   await untilReady(edge);
