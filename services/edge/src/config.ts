@@ -57,8 +57,8 @@ const EDGE_KEYS = {
   'packs.open_max': key.integer({
     default: 1024,
     min: 1,
-    max: 65_536,
-    doc: 'Open packs, including replaced ones that requests still read.',
+    max: 4096,
+    doc: 'Open packs, including replaced ones that requests still read. The directory may have four times as many entries.',
   }),
 };
 

@@ -17,6 +17,8 @@ import { PmtilesOpener, type SidecarFailed } from './pmtiles/pmtiles-opener.ts';
 
 /** Of the four threads of Node's pool, so that a disk that hangs leaves some for other files. */
 const DISK_CALLS_MAX = 2;
+/** A pack, its sidecar and an upload with its sidecar. A scan of more entries would take too long. */
+const ENTRIES_PER_PACK = 4;
 
 export interface OpenPacksInit {
   /** The data directory; undefined in amnesia. */
@@ -71,7 +73,8 @@ async function openDirectory(
   if (path === undefined) return undefined;
   if (config.packs.dir === undefined) await makeDirectory(path).catch(rethrowDisk);
   const late_ms = runtime.declaration.deadlines.pack.ms;
-  return new PackDirectory(path, fs, new DiskGate({ calls_max: DISK_CALLS_MAX, late_ms }));
+  const entries_max = config.packs.open_max * ENTRIES_PER_PACK;
+  return new PackDirectory(path, fs, new DiskGate({ calls_max: DISK_CALLS_MAX, late_ms }), entries_max);
 }
 
 function reports({ events }: EdgeContext, { meters }: OpenPacksInit) {

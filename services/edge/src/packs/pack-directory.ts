@@ -6,17 +6,16 @@
  *
  * Contract: a file gets the name of a pack only after it is complete, verified and synced, and the name is durable when `install`
  * resolves. Only files with these names are touched.
- * Bound: `ENTRIES_MAX` names are read. Overflow: `not_ready`. Cancellation: by the time limit of the gate.
+ * Bound: `entries_max` names are read. Overflow: `not_ready`. Cancellation: by the time limit of the gate.
  */
 import type { BigIntStats } from 'node:fs';
-import { lstat, stat } from 'node:fs/promises';
+import { lstat, opendir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { RonError, sched } from '@ron/kernel';
 import { gatedFileSystem, isGone, type DiskGate, type File, type FileSystem } from '@ron/log';
 import { PACK_NAME_PATTERN } from '@ron/proto';
 import type { PackFormat } from './pack.ts';
 
-const ENTRIES_MAX = 100_000;
 const STATS_AT_A_TIME = 32;
 const FORMATS: readonly PackFormat[] = ['pmtiles', 'mbtiles'];
 const PACK = /^(?<name>.*)\.(?<format>pmtiles|mbtiles)$/;
@@ -49,12 +48,14 @@ export class PackDirectory {
   readonly path: string;
   readonly #fs: FileSystem;
   readonly #gate: DiskGate;
+  readonly #entries_max: number;
 
   /** [edge I-4] Each call to the disk ends within the time limit of the gate. */
-  constructor(path: string, fs: FileSystem, gate: DiskGate) {
+  constructor(path: string, fs: FileSystem, gate: DiskGate, entries_max: number) {
     this.path = path;
     this.#fs = gatedFileSystem(fs, gate);
     this.#gate = gate;
+    this.#entries_max = entries_max;
   }
 
   /** The files that have the name of a pack. */
@@ -138,11 +139,14 @@ export class PackDirectory {
   }
 
   async #names(): Promise<string[]> {
-    const names = await this.#fs.list(this.path);
-    if (names.length > ENTRIES_MAX) {
-      throw new RonError('not_ready', `${this.path} has more than ${ENTRIES_MAX} entries: move other files away`);
-    }
-    return names;
+    return await this.#gate.run(async () => {
+      const names: string[] = [];
+      for await (const { name } of await opendir(this.path)) {
+        if (names.length === this.#entries_max) throw tooMany(this.#entries_max);
+        names.push(name);
+      }
+      return names;
+    });
   }
 
   async #stat(file: string): Promise<PackFile | undefined> {
@@ -166,6 +170,9 @@ export class PackDirectory {
     await this.#fs.remove(path).catch(ignoreGone);
   }
 }
+
+const tooMany = (entries_max: number): RonError =>
+  new RonError('not_ready', `more than ${entries_max} entries: move other files away, or raise packs.open_max`);
 
 const identityIn = ({ dev, ino, size, mtimeNs }: BigIntStats): string => `${dev} ${ino} ${size} ${mtimeNs}`;
 

@@ -124,7 +124,7 @@ test('an uploaded pack is found under its new name by a thread that replaced ano
   await using temp = await tempDir();
   const module = new URL('./faulty-mbtiles-thread.ts', import.meta.url);
   const mbtiles = new MbtilesOpener({ module, readDeadline: () => Deadline.after('pack_read', 5000) });
-  const directory = new PackDirectory(temp.path, realFileSystem, new DiskGate({ calls_max: 2, late_ms: 5000 }));
+  const directory = new PackDirectory(temp.path, realFileSystem, new DiskGate({ calls_max: 2, late_ms: 5000 }), 1000);
   const ignored = (): void => undefined;
   const verifier = new PackVerifier({
     directory,

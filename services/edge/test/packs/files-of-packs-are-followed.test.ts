@@ -169,6 +169,19 @@ test('a directory that cannot be read keeps its packs mounted and closes the gat
   assert.ok(await isReady(edge));
 });
 
+test('a directory with too many entries keeps its packs and closes the gate until files are moved away', async () => {
+  await using edge = await startService({ flags: ['--packs.open_max=1'] });
+  await untilReady(edge);
+  await mountPack(edge, 'a', somePmtiles(1));
+  for (const file of ['b', 'c', 'd']) await writeFile(join(packsDir(edge), file), '');
+  await edge.edge.reload?.();
+  assert.match((await gateReason(edge, 'packs'))!, /more than 4 entries: move other files away/);
+  assert.ok(await isServed(edge, 'a', 1));
+  await rm(join(packsDir(edge), 'd'));
+  await edge.edge.reload?.();
+  assert.ok(await isReady(edge));
+});
+
 test('packs.open_max bounds the open packs', async () => {
   await using edge = await startService({ flags: ['--packs.open_max=2'] });
   await untilReady(edge);

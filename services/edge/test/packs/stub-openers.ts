@@ -14,7 +14,7 @@ async function* bodyOf(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
 }
 
 export function openRegistry(path: string, opener: PackOpener) {
-  const directory = new PackDirectory(path, realFileSystem, new DiskGate({ calls_max: 2, late_ms: 5000 }));
+  const directory = new PackDirectory(path, realFileSystem, new DiskGate({ calls_max: 2, late_ms: 5000 }), 1000);
   const jobs = new Mpsc<PackJob>('verify', 2);
   const ignored = (): void => undefined;
   const verifier = new PackVerifier({

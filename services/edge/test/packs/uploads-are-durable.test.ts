@@ -39,7 +39,7 @@ function recordingDisk(steps: string[], failing = ''): FileSystem {
 }
 
 const directoryOf = (path: string, disk: FileSystem): PackDirectory =>
-  new PackDirectory(path, disk, new DiskGate({ calls_max: 2, late_ms: 5000 }));
+  new PackDirectory(path, disk, new DiskGate({ calls_max: 2, late_ms: 5000 }), 1000);
 
 async function uploadOf(directory: PackDirectory, text: string): Promise<UploadFile> {
   const upload = await directory.createUpload('a');
