@@ -66,6 +66,8 @@ export class PackDirectory {
       const some = await Promise.all(names.slice(at, at + STATS_AT_A_TIME).map((name) => this.#stat(name)));
       files.push(...some.filter((file) => file !== undefined));
     }
+    // Throws if the directory was moved away meanwhile: its files are not deleted.
+    await this.#gate.run(() => stat(this.path));
     return files;
   }
 
