@@ -47,8 +47,8 @@ test('the oldest come first, and those of the same second stay in order', async 
   assert.deepEqual(await load(times), [2, 8, 1, 4, 7, 5, 6, 3, 0]);
 });
 
-test('100 000 names are all loaded, without a long turn of the event loop', async (t) => {
-  const times = Array.from({ length: 100_000 }, (_, at) => 1_700_000_000 + ((at * 7919) % 864_000));
+test('300 000 names are all loaded, without a long turn of the event loop', async (t) => {
+  const times = Array.from({ length: 300_000 }, (_, at) => 1_700_000_000 + ((at * 7919) % 864_000));
   const used_ms = (): number => process.threadCpuUsage().user / 1000;
   let [isLoading, last_ms, longest_ms] = [true, used_ms(), 0];
   const turn = (): void => {
@@ -63,5 +63,5 @@ test('100 000 names are all loaded, without a long turn of the event loop', asyn
   assert.equal(new Set(found).size, times.length);
   assert.ok(found.every((each, at) => at === 0 || times[each]! >= times[found[at - 1]!]!));
   t.diagnostic(`the longest turn took ${longest_ms.toFixed(1)} ms`);
-  assert.ok(longest_ms < 30, `${longest_ms} ms`);
+  assert.ok(longest_ms < 60, `${longest_ms} ms`);
 });

@@ -2,7 +2,7 @@
 import { isRonError, sched, type Mpsc, type WorkQueue } from '@ron/kernel';
 import { Waiters } from '@ron/service';
 import type { AssetCache } from '../cache/asset-cache.ts';
-import type { FillLog } from '../fills/fill-log.ts';
+import type { FillLog } from '../fill-log/fill-log.ts';
 import type { EdgeMeters } from '../metrics.ts';
 import type { EdgeContext } from '../service.ts';
 import type { OpenStorage } from '../storage.ts';

@@ -4,7 +4,7 @@ import { RonError } from '@ron/kernel';
 import type { EdgeFillKeysDto } from '@ron/proto';
 import { LOG_TILE, logAnswers, PRIVATE_LOG } from '@ron/service';
 import { encodeMark } from '@ron/tlog/log';
-import type { FillLog } from '../fills/fill-log.ts';
+import type { FillLog } from '../fill-log/fill-log.ts';
 import { ADMIN } from './admin.ts';
 
 export interface FillRoutesInit {

@@ -17,8 +17,8 @@ import type { EdgeConfig } from '../config.ts';
 import { requireFillable } from '../fill/allow-list.ts';
 import type { Missing } from '../fill/fills.ts';
 import { freshnessOf } from '../fill/freshness/freshness.ts';
-import { encodeFill } from '../fills/fill-entry.ts';
-import type { FillLog } from '../fills/fill-log.ts';
+import { encodeFill } from '../fill-log/fill-entry.ts';
+import type { FillLog } from '../fill-log/fill-log.ts';
 import type { Packs } from '../packs/packs.ts';
 
 export interface ExplainInit {

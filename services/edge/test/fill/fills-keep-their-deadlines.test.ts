@@ -74,9 +74,9 @@ test('a fill whose origin makes slow progress ends after 5 s, for the client and
   await using edge = await startFilling(origin);
   const { value, took_ms } = await timed(edge.get('/a.png'));
   refused(value, 504, 'timeout', 'timeout');
-  assert.ok(Math.abs(took_ms - 5000) <= 500, `answered after ${took_ms} ms`);
+  assert.ok(Math.abs(took_ms - 5000) <= 100, `answered after ${took_ms} ms`);
   await eventually('the connection is closed', () => closed_ms > 0);
-  assert.ok(Math.abs(closed_ms - 5000) <= 500, `closed after ${closed_ms} ms`);
+  assert.ok(Math.abs(closed_ms - 5000) <= 100, `closed after ${closed_ms} ms`);
   assert.equal(await edge.metric('edge_rejects_total{reason="timeout"}'), 1);
   assert.ok((await edge.metric('io_timeouts_total{op="fill"}')) >= 1);
 });
@@ -87,7 +87,7 @@ test('three tries without an answer end within 5 s', async () => {
   const { value, took_ms } = await timed(edge.get('/a.png'));
   refused(value, 504, 'timeout', 'timeout');
   assert.equal(origin.requests.length, 3);
-  assert.ok(took_ms > 4600 && took_ms <= 5500, `answered after ${took_ms} ms`);
+  assert.ok(took_ms > 4600 && took_ms <= 5100, `answered after ${took_ms} ms`);
   assert.equal(await edge.metric('io_timeouts_total{op="fill"}'), 3);
 });
 
