@@ -222,6 +222,9 @@ export class PackVerifier implements AsyncDisposable {
     const directory = this.#init.directory!;
     try {
       const files = await directory.filesOf(name);
+      // One of them may be served: the operator decides which file goes.
+      if (files.length > 1)
+        throw new RonError('conflict', `${name}: rename or delete one of its files in the directory`);
       ends.commit();
       for (const { file } of files) await directory.remove(file);
       this.plan.forget(name);

@@ -60,13 +60,29 @@ test('bad files at the start keep /readyz at 503 with file and reason; other pac
   assert.match((await gateReason(edge, 'packs'))!, new RegExp(`^${listed[0]!.file}: .*and ${names.size - 1} more$`));
   assert.ok(await isServed(edge, 'good', 1));
   assertRefusal(await edge.send('GET', '/edge/assets/pack/two/2/3/1.png'), 503, 'not_ready');
-  await rm(join(packs, 'not a name.mbtiles'));
+  for (const file of ['not a name.mbtiles', 'two.mbtiles']) await rm(join(packs, file));
   for (const name of names) {
     if (name !== 'not a name') assert.equal((await edge.call('DELETE', `/edge/packs/${name}`)).status, 204);
   }
   await edge.edge.reload?.();
   assert.ok(await isReady(edge));
   assert.deepEqual((await readdir(packs)).toSorted(), ['good.pmtiles', 'good.pmtiles.b3']);
+});
+
+test('a removal of a name with two files deletes neither', async () => {
+  await using temp = await tempDir();
+  const packs = join(temp.path, 'packs');
+  await mkdir(packs);
+  await writeFile(join(packs, 'two.pmtiles'), somePmtiles(1));
+  await using edge = await startService({ dir: temp.path });
+  await untilReady(edge);
+  await writeFile(join(packs, 'two.mbtiles'), 'x');
+  assertRefusal(await edge.call('DELETE', '/edge/packs/two'), 409, 'conflict');
+  assert.equal(await statusOf(edge, 'two'), 200);
+  assert.deepEqual((await readdir(packs)).filter((file) => !file.endsWith('.b3')).toSorted(), [
+    'two.mbtiles',
+    'two.pmtiles',
+  ]);
 });
 
 test('a reload mounts added files, remounts replaced ones and retires deleted ones', async () => {
