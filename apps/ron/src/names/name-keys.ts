@@ -108,14 +108,17 @@ function trustedFor(label: string, trust: readonly TrustDto[]): string | undefin
 }
 
 async function createKey(services: NodeServices, io: Pick<Io, 'note'>): Promise<NameKey> {
-  const made = await services.kms(async (kms) => {
-    // A deleted first key must not be returned again.
-    const isFirst = (await allKeys(kms)).length === 0;
+  return await services.kms(async (kms) => {
+    const all = await allKeys(kms);
+    const [other] = enabled(all);
+    // Another first command has created it since the keys were listed.
+    if (other !== undefined) return other;
     const init = { tenant: TENANT, purpose: PURPOSE, alg: ALG, policy: { rotate: false } };
-    return await kms.createKey({ ...init, ...(isFirst && { op_id: FIRST_OP_ID }) });
+    // A deleted first key must not be returned again.
+    const made = await kms.createKey({ ...init, ...(all.length === 0 && { op_id: FIRST_OP_ID }) });
+    io.note(`created the key of your names, ${made.kid}; back up ${services.kms_dir}: a lost key cannot be recovered`);
+    return nameKeyOf(made);
   });
-  io.note(`created the key of your names, ${made.kid}; back up ${services.kms_dir}: a lost key cannot be recovered`);
-  return nameKeyOf(made);
 }
 
 async function allKeys(kms: KmsClient): Promise<KeyInfo[]> {
