@@ -7,13 +7,15 @@ import { AMNESIA, startService } from './support.ts';
 
 test('health, readiness, metrics, version and OpenAPI are answered', async () => {
   await using service = await startService();
-  for (const path of ['/healthz', '/readyz', '/metrics', '/version', '/openapi.json'])
+  const isReady = async (): Promise<boolean> => (await service.send('GET', '/readyz')).status === 200;
+  await eventually('the directory of packs is read', isReady);
+  for (const path of ['/healthz', '/metrics', '/version', '/openapi.json'])
     assert.equal((await service.send('GET', path)).status, 200, path);
 });
 
 test('in amnesia mode no directory is created', async () => {
   await using service = await startService({ flags: AMNESIA });
-  assert.equal((await service.send('GET', '/readyz')).status, 200);
+  await eventually('it is ready', async () => (await service.send('GET', '/readyz')).status === 200);
   await assert.rejects(access(service.dir), { code: 'ENOENT' });
 });
 
