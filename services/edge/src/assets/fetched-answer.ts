@@ -7,6 +7,7 @@
 import { parseHttpDate, type ByteSource } from '@ron/ingress';
 import { sched } from '@ron/kernel';
 import type { RamAsset, RamLifetime } from '../cache/asset-cache.ts';
+import { ramSource } from '../cache/asset-source.ts';
 import type { AssetMeta } from '../cache/cached-asset.ts';
 import { freshnessOf, type Freshness, type StaleRules } from '../fill/freshness/freshness.ts';
 import { AssetEntry, costOf } from './asset-entry.ts';
@@ -58,11 +59,15 @@ export function prepareAsset(meta: AssetMeta, body: Uint8Array, rules: StaleRule
   const freshness = freshnessOf(meta, rules, now_ms);
   const { fresh_ms, fresh_from_ms: from_ms } = freshness;
   const fresh = fresh_ms === Infinity ? undefined : { from_ms, until_ms: now_ms + fresh_ms };
-  const ram = [body];
-  const bare: ByteSource = { size: meta.size, media_type: meta.media_type, ram, read: readOf(body) };
+  const bare = ramSource(meta, body);
   const source = fetchedSource(meta, bare, hitStatus('ram', expiresOf(freshness)), freshness.age_s);
   const address = addressIn(meta.key);
-  const entry = new AssetEntry({ ...source, ram }, 'ram', address === undefined ? undefined : { address }, fresh);
+  const entry = new AssetEntry(
+    { ...source, ram: bare.ram },
+    'ram',
+    address === undefined ? undefined : { address },
+    fresh,
+  );
   const lifetime = fresh === undefined ? {} : { ttl_ms: fresh_ms, stale_ms: Infinity };
   return { asset: { entry, meta, owner: undefined }, bytes: costOf(entry), lifetime };
 }
@@ -76,8 +81,3 @@ function headersOf({ freshness }: AssetMeta): Readonly<Record<string, string>> {
     'Content-Security-Policy': OBJECT_HEADERS['Content-Security-Policy'],
   };
 }
-
-const readOf = (body: Uint8Array): ByteSource['read'] =>
-  async function* read(start, end) {
-    yield [body.subarray(start, end)];
-  };

@@ -20,6 +20,7 @@ const STATS_AT_A_TIME = 32;
 const FORMATS: readonly PackFormat[] = ['pmtiles', 'mbtiles'];
 const PACK = /^(?<name>.*)\.(?<format>pmtiles|mbtiles)$/;
 const SIDECAR = /^(?<pack>.+\.(?:pmtiles|mbtiles))\.b3$/;
+/** The digits are a tag of the process and a random number. */
 const UPLOAD = /^\.[a-z0-9_-]{1,64}\.[0-9a-f]{16}\.upload(?:\.b3)?(?:\.tmp)?$/;
 
 export interface PackFile {
@@ -48,6 +49,7 @@ export class PackDirectory {
   readonly path: string;
   readonly #fs: FileSystem;
   readonly #gate: DiskGate;
+  readonly #tag = sched.randomBytes(4).toHex();
   readonly #entries_max: number;
 
   /** [edge I-4] Each call to the disk ends within the time limit of the gate. */
@@ -93,7 +95,7 @@ export class PackDirectory {
   }
 
   async createUpload(name: string): Promise<UploadFile> {
-    const path = join(this.path, `.${name}.${sched.randomBytes(8).toHex()}.upload`);
+    const path = join(this.path, `.${name}.${this.#tag}${sched.randomBytes(4).toHex()}.upload`);
     return { path, sidecar: `${path}.b3`, file: await this.#fs.create(path) };
   }
 
@@ -126,7 +128,7 @@ export class PackDirectory {
     await this.#fs.syncDir(this.path);
   }
 
-  /** Removes uploads that a killed process left, and sidecars without a PMTiles pack. */
+  /** Removes uploads that a killed process left, not those of this one, and sidecars without a PMTiles pack. */
   async removeLeftovers(): Promise<void> {
     const names = await this.#names();
     const present = new Set(names);
@@ -136,7 +138,8 @@ export class PackDirectory {
         pack !== undefined &&
         PACK_NAME_PATTERN.test(PACK.exec(pack)!.groups!['name']!) &&
         (pack.endsWith('.mbtiles') || !present.has(pack));
-      if (isOrphan || UPLOAD.test(name)) await this.#removeIfThere(join(this.path, name));
+      const isLeft = UPLOAD.test(name) && !name.includes(`.${this.#tag}`);
+      if (isOrphan || isLeft) await this.#removeIfThere(join(this.path, name));
     }
   }
 

@@ -21,6 +21,7 @@ import { notPmtiles, packFile } from '../assets/pack-file.ts';
 import type { PackTiles, TileTarget } from '../assets/pack-tiles.ts';
 import { decodedTile, TILE_HEADERS, type DecodeLimits } from '../assets/tile-answer.ts';
 import { tileJson } from '../assets/tilejson.ts';
+import { ramSource } from '../cache/asset-source.ts';
 import type { EdgeConfig } from '../config.ts';
 import type { Missing } from '../fill/fills.ts';
 import { parseLive } from '../fill/live-path.ts';
@@ -105,17 +106,8 @@ function tileJsonAnswer(init: AssetRouteInit, name: string, context: Request): R
 
 function jsonSource(text: string): ByteSource {
   const body = Buffer.from(text);
-  return {
-    size: body.length,
-    etag: `"${formatAddress(blake3(body))}"`,
-    media_type: 'application/json',
-    headers: TILE_HEADERS,
-    cache_status: hitStatus('pack'),
-    ram: [body],
-    async *read(start, end) {
-      yield [body.subarray(start, end)];
-    },
-  };
+  const about = { address: formatAddress(blake3(body)), size: body.length, media_type: 'application/json' };
+  return { ...ramSource(about, body), headers: TILE_HEADERS, cache_status: hitStatus('pack') };
 }
 
 function mountOf({ packs }: AssetRouteInit, name: string): Mount {

@@ -7,6 +7,7 @@
 import { addressOf } from '@ron/client';
 import { RonError } from '@ron/kernel';
 import type { BodyWriter, StoredBody } from '../../cache/asset-cache.ts';
+import { ramSource } from '../../cache/asset-source.ts';
 
 const BYTES_MAX = 1024 * 1024;
 
@@ -28,15 +29,6 @@ export function unstoredWriter(bytes_max: number): BodyWriter {
 
 function unstoredBody(bytes: Uint8Array, media_type: string): StoredBody {
   const address = addressOf(bytes);
-  const ram = bytes.length === 0 ? [] : [bytes];
-  const source = {
-    size: bytes.length,
-    etag: `"${address}"`,
-    media_type,
-    ram,
-    async *read(start: number, end: number) {
-      yield [bytes.subarray(start, end)];
-    },
-  };
+  const source = ramSource({ address, size: bytes.length, media_type }, bytes);
   return { address, size: bytes.length, source, isOnDisk: false, discard: () => undefined };
 }
