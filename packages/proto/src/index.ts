@@ -2,6 +2,7 @@ export * from './access.ts';
 export * from './address.ts';
 export * from './kid.ts';
 export * from './kms.ts';
+export * from './mailbox-api.ts';
 export * from './known-volumes.ts';
 export { addressToCid, checkCid, type CidResult } from './names/cid.ts';
 export * from './names/label.ts';

@@ -1,0 +1,63 @@
+/**
+ * The operations of a mailbox, free of HTTP. The routes call them, and nothing else of the domain.
+ *
+ * Contract: the promises of `../invariants.ts`. Each call rejects with a `RonError`: `storage_full` (507), `not_ready` (503),
+ * `not_found` (404: no such topic), `busy`, `timeout`, `draining`.
+ */
+import type {
+  DeadPageDto,
+  NackRequest,
+  OutgoingMessage,
+  ReceivedMessage,
+  ReceiveRequest,
+  SendResult,
+  TokenResult,
+  TopicDto,
+  TopicPolicy,
+} from '@ron/proto';
+
+/** Messages that were leased for one answer. */
+export interface Delivery {
+  readonly messages: readonly ReceivedMessage[];
+  /** The receiver left before the answer was written: the messages are ready again. Idempotent. `began`: it may have some of the bytes, so the delivery counts as an attempt. */
+  release(began: boolean): void;
+}
+
+export interface MailboxOperations {
+  /** Stores each message or refuses it; an answer for each, in order. Resolves after one sync. */
+  send(messages: readonly OutgoingMessage[], signal: AbortSignal): Promise<readonly SendResult[]>;
+  /** Leases visible messages; an empty delivery if there are none. */
+  receive(topic: string, request: ReceiveRequest, signal: AbortSignal): Promise<Delivery>;
+  /** As `receive`, but waits for a message, in the order of the calls; empty when `wait_ms` is over or a drain begins. */
+  awaitMessage(topic: string, request: ReceiveRequest, signal: AbortSignal, draining: AbortSignal): Promise<Delivery>;
+  ack(topic: string, tokens: readonly string[], signal: AbortSignal): Promise<readonly TokenResult[]>;
+  nack(
+    topic: string,
+    tokens: readonly string[],
+    how: NackRequest,
+    signal: AbortSignal,
+  ): Promise<readonly TokenResult[]>;
+  extend(
+    topic: string,
+    tokens: readonly string[],
+    visibility_ms: number,
+    signal: AbortSignal,
+  ): Promise<readonly TokenResult[]>;
+  topics(): readonly TopicDto[];
+  topic(name: string): TopicDto;
+  setPolicy(topic: string, policy: Partial<TopicPolicy>, signal: AbortSignal): Promise<TopicDto>;
+  /** Visible messages from the front, without a lease. */
+  peek(topic: string, limit: number, signal: AbortSignal): Promise<readonly Omit<ReceivedMessage, 'token'>[]>;
+  deadLetters(topic: string, after: number, limit: number, signal: AbortSignal): Promise<DeadPageDto>;
+  /** Sends dead letters again, as new messages. Default: the oldest `limit`. */
+  replayDead(
+    topic: string,
+    which: { readonly seqs?: readonly number[]; readonly limit: number },
+    signal: AbortSignal,
+  ): Promise<{ readonly replayed: number; readonly left: number }>;
+  deleteDead(
+    topic: string,
+    which: { readonly seqs?: readonly number[]; readonly limit: number },
+    signal: AbortSignal,
+  ): Promise<{ readonly deleted: number; readonly left: number }>;
+}
