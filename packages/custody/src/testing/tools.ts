@@ -54,6 +54,8 @@ export const TEST_TOOLS = {
   strace: { packages: ['strace'], needs: [['strace']] },
   chromium: { packages: ['chromium'], needs: [['chromium']] },
   nginx: { packages: ['nginx'], needs: [['nginx']] },
+  /** The peer of the benchmark of mailbox. */
+  nats: { packages: ['nats-server'], needs: [['nats-server']] },
 } as const satisfies Record<string, TestTools>;
 
 /** The path of a program or library; undefined if it is not installed. */
