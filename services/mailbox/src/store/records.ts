@@ -48,6 +48,8 @@ export interface LeaseEntry {
   readonly nonce: number;
   /** Unix ms. A lease that was released before its answer was written has ended when it was made. */
   readonly until_ms: number;
+  /** The requested length of the lease. A start clamps the rest of the lease to 0..visibility_ms, because the wall clock may have jumped. */
+  readonly visibility_ms: number;
 }
 
 /** The end of a lease by a nack. Not synced. */
@@ -73,6 +75,25 @@ export type SettledEntry =
     }
   | { readonly outcome: 'removed'; readonly seq: number; readonly topic: string };
 
+/** The state of a message that is neither acknowledged nor removed, written with the message when it moves. */
+export interface MessageState {
+  /** The latest delivery; 0 if there was none. */
+  readonly delivery: number;
+  readonly attempts: number;
+  /** Of the latest delivery. */
+  readonly nonce: number;
+  /** Unix ms: the end of the lease; 0 if it is not leased. */
+  readonly until_ms: number;
+  /** Of the lease. */
+  readonly visibility_ms: number;
+  /** Unix ms: when a delayed message becomes visible; 0 if it is not delayed. */
+  readonly not_before_ms: number;
+  /** The last error that a nack stated. */
+  readonly error: string | undefined;
+  /** Only of a dead letter. */
+  readonly dead: { readonly reason: DeadReason; readonly dead_ms: number } | undefined;
+}
+
 /** The totals of a topic that cannot be counted from the messages that the log still has. */
 export interface TopicTotals {
   readonly sent: number;
@@ -83,14 +104,18 @@ export interface TopicTotals {
 
 /** First record of each segment: everything that would be lost with the segments before it. */
 export interface BaseEntry {
-  /** The number of the first record after it that is not a moved message. */
-  readonly next_seq: number;
-  readonly topics: readonly {
-    readonly topic: string;
-    /** Fields that were set for the topic. */
-    readonly policy: Partial<TopicPolicy>;
-    readonly totals: TopicTotals;
-  }[];
+  /** The number of the last record before it; numbers between that and its own were lost by a failed sync and never acknowledged. */
+  readonly seq_before: number;
+  readonly topics: readonly TopicBase[];
+}
+
+export interface TopicBase {
+  /** Stands for the topic in other records. */
+  readonly number: number;
+  readonly topic: string;
+  /** Fields that were set for the topic. */
+  readonly policy: Partial<TopicPolicy>;
+  readonly totals: TopicTotals;
 }
 
 /** An idempotency key of a removed segment. */
@@ -107,23 +132,34 @@ export interface SeenEntry {
   readonly until_ms: number;
 }
 
+/** A message of the log. Its `meta` and `id` are valid during the call at a start, and the caller's own objects later. */
+export interface MessageEntry {
+  readonly seq: number;
+  /** ULID, 16 bytes. */
+  readonly id: Uint8Array;
+  readonly place: MessagePlace;
+  readonly meta: MessageMeta;
+  /**
+   * Only of a moved message. If the message is known, only its place is new. Otherwise it was sent before the oldest
+   * segment, and this is its state; it is not counted as sent.
+   */
+  readonly moved: MessageState | undefined;
+  /** Its body is damaged. The start makes a dead letter of it by a later `onSettled`. */
+  readonly isDamaged: boolean;
+}
+
 /**
  * Receives records in log order: at a start all of them, later those that a sync has made durable, in the synchronous step of
  * the sync. Leases and returns are applied by the caller that appends them, so only a start reports them.
  */
 export interface RecordTarget {
-  onBase(entry: BaseEntry): void;
+  /** A topic exists, or has another policy; repeated for topics that are known. Always before its first message. */
   onTopic(topic: string, policy: Partial<TopicPolicy>): void;
-  /** `isMoved`: the message is known, or was sent before the oldest segment; only its place is new. */
-  onMessage(message: {
-    readonly seq: number;
-    readonly id: Uint8Array;
-    readonly place: MessagePlace;
-    readonly meta: MessageMeta;
-    readonly isMoved: boolean;
-  }): void;
+  onMessage(message: MessageEntry): void;
   onLeased(entries: readonly LeaseEntry[]): void;
   onReturned(entries: readonly ReturnEntry[]): void;
   onSettled(entries: readonly SettledEntry[], at: Position): void;
   onSeen(entries: readonly SeenEntry[]): void;
+  /** At the end of a start and after an accepted ledger problem: the totals by the records. */
+  onTotals(topic: string, totals: TopicTotals): void;
 }
