@@ -32,6 +32,8 @@ export interface FetchInit {
   readonly credentials: 'omit';
   /** Required by the platform for streamed bodies. */
   readonly duplex?: 'half';
+  /** For a new connection. The platform's `fetch` ignores it. */
+  readonly connect_ms?: number;
 }
 
 export interface Fetch {

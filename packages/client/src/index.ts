@@ -4,6 +4,7 @@ export * from './body.ts';
 export * from './edge-client.ts';
 export * from './index-client.ts';
 export * from './kms-client.ts';
+export * from './mailbox-client.ts';
 export * from './object-hasher.ts';
 export * from './pack-source.ts';
 export * from './passport-client.ts';

@@ -65,11 +65,12 @@ export class JsonCalls {
   }
 }
 
-function jsonBody(body: unknown): { headers: Record<string, string>; body: Uint8Array<ArrayBuffer> } {
+export function jsonBody(body: unknown): { headers: Record<string, string>; body: Uint8Array<ArrayBuffer> } {
   return { headers: { 'Content-Type': 'application/json' }, body: new TextEncoder().encode(JSON.stringify(body)) };
 }
 
-async function readJson<T>(response: Answer, op: string): Promise<T | undefined> {
+/** Undefined when the answer is empty. */
+export async function readJson<T>(response: Answer, op: string): Promise<T | undefined> {
   if (response.status === 204) return undefined;
   const length = Number(response.headers.get('content-length') ?? NaN);
   if (!(length <= ANSWER_BYTES_MAX))

@@ -3,6 +3,7 @@
  *
  * Contract: as `Fetch`, for http and https. Redirects and protocol upgrades are errors. Connections are reused and do not
  * keep the process alive. The reader owns the memory of each piece of a response.
+ * A connection that is not established within `connect_ms` is an error (`ETIMEDOUT`).
  * Bound: `QUEUE_BYTES_MAX` of unread response bytes, and the buffers of the socket. Overflow: the socket is read more slowly.
  * Cancellation: by the signal, until the response has been read to its end.
  */
@@ -49,6 +50,7 @@ export function nodeFetch({ socketPath, tls }: NodeFetchInit = {}): NodeFetch {
     const options = { method, headers: { ...headers, ...lengthOf(init) }, signal, ...(socketPath && { socketPath }) };
     const sent =
       url.protocol === 'https:' ? sendSecurely(url, options) : httpRequest(url, { ...options, agent: plain });
+    if (init.connect_ms !== undefined) limitConnect(sent, init.connect_ms);
     return answered(sent, url, init.body);
   };
   return Object.assign(send, { sendsStreams: true } as const);
@@ -57,6 +59,20 @@ export function nodeFetch({ socketPath, tls }: NodeFetchInit = {}): NodeFetch {
 function lengthOf({ body }: FetchInit): Record<string, string> {
   return body instanceof Uint8Array ? { 'Content-Length': String(body.length) } : {};
 }
+
+/** A reused connection has no limit: it is established. */
+function limitConnect(sent: ClientRequest, connect_ms: number): void {
+  sent.once('socket', (socket) => {
+    if (!socket.connecting) return;
+    const onLate = (): void => void sent.destroy(connectTimeout(connect_ms));
+    const timer = sched.timer(connect_ms, onLate, 'client.connect');
+    const cancel = (): void => timer.cancel();
+    socket.once('connect', cancel).once('close', cancel);
+  });
+}
+
+const connectTimeout = (connect_ms: number): Error =>
+  Object.assign(new Error(`no connection within ${connect_ms} ms`), { code: 'ETIMEDOUT' });
 
 async function answered(sent: ClientRequest, url: URL, body: FetchInit['body']): Promise<NodeAnswer> {
   const head = sched.park<IncomingMessage>('client.head');

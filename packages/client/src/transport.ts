@@ -26,6 +26,8 @@ export interface TransportInit {
   signal?: AbortSignal;
   /** For one request, all its tries and waits included, besides the time its body takes. Default 30 000. */
   deadline_ms?: number;
+  /** For a new connection, if `fetch` can limit it, as `nodeFetch` does. Default 10 000. */
+  connect_ms?: number;
   /** The longest stall before a transfer is aborted, and resumed if possible. Default 15 000. */
   stall_ms?: number;
   /** The bytes of an object that the service must send within `stall_ms`, if so many are left. Default 1. */
@@ -44,6 +46,7 @@ export interface AuthorizedRequest {
 
 export const TRANSPORT_DEFAULTS = {
   deadline_ms: 30_000,
+  connect_ms: 10_000,
   stall_ms: 15_000,
   stall_bytes: 1,
   policy: jittered({ tries_max: 3, from_ms: 100, to_ms: 200, factor: 2, cap_ms: 2000 }),
@@ -68,6 +71,8 @@ export interface CallInit {
   signal?: AbortSignal | undefined;
   /** The length of the request body. Default 0. */
   body_bytes?: number;
+  /** How long the service may wait before it answers. Default 0. */
+  wait_ms?: number;
   policy?: RetryPolicy;
 }
 
@@ -81,6 +86,7 @@ export class Transport {
   readonly resume_policy: RetryPolicy;
   readonly #fetch: Fetch;
   readonly deadline_ms: number;
+  readonly #connect_ms: number;
   readonly #signal: AbortSignal | undefined;
   readonly #authorize: (request: AuthorizedRequest) => string | undefined;
 
@@ -93,6 +99,7 @@ export class Transport {
     this.resume_policy = init.resume_policy ?? TRANSPORT_DEFAULTS.resume_policy;
     this.#fetch = init.fetch ?? globalThis.fetch.bind(globalThis);
     this.deadline_ms = init.deadline_ms ?? TRANSPORT_DEFAULTS.deadline_ms;
+    this.#connect_ms = init.connect_ms ?? TRANSPORT_DEFAULTS.connect_ms;
     this.#signal = init.signal;
     this.#authorize = init.authorize ?? (() => init.capability);
     this.shown_url = init.shown_url ?? this.base.origin;
@@ -122,7 +129,8 @@ export class Transport {
 
   /** Runs idempotent work until it succeeds or the deadline passes. */
   async call<T>(op: string, work: (signal: AbortSignal) => Promise<T>, init: CallInit = {}): Promise<T> {
-    const budget_ms = this.deadline_ms + ((init.body_bytes ?? 0) / BODY_BYTES_PER_S_MIN) * 1000;
+    const { wait_ms = 0, body_bytes = 0 } = init;
+    const budget_ms = this.deadline_ms + wait_ms + (body_bytes / BODY_BYTES_PER_S_MIN) * 1000;
     using deadline = Deadline.after(op, budget_ms, { signal: this.signalFor(init.signal) });
     using _ = keepAlive();
     return await retry(idempotent(op, work), { policy: init.policy ?? this.policy, deadline });
@@ -146,6 +154,7 @@ export class Transport {
         redirect: 'error',
         cache: 'no-store',
         credentials: 'omit',
+        connect_ms: this.#connect_ms,
         ...(body !== undefined && { body }),
         ...(body instanceof ReadableStream && { duplex: 'half' }),
       });

@@ -178,3 +178,24 @@ export interface DeadPageDto {
   /** Pass it as `after` for the next page; absent at the end. */
   readonly next?: number;
 }
+
+/** Which dead letters to replay or delete: those of `seqs`, or the oldest. */
+export interface DeadSelection {
+  readonly seqs?: readonly number[];
+  /** Default: a page. Without `seqs` only. */
+  readonly limit?: number;
+}
+
+export interface ReplayedDto {
+  readonly replayed: number;
+  /** Dead letters that the topic still has. */
+  readonly left: number;
+}
+
+export interface DeletedDto {
+  readonly deleted: number;
+  readonly left: number;
+}
+
+/** A message that `peek` shows: nothing leases it, so it has no token. */
+export type PeekedMessage = Omit<ReceivedMessage, 'token'>;
