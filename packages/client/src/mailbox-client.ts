@@ -124,8 +124,8 @@ export class MailboxClient {
   }
 
   /** Visible messages from the front, without a lease. */
-  async peek(topic: string, init: CallOptions & { readonly limit?: number } = {}): Promise<readonly PeekedMessage[]> {
-    const path = `${PREFIX}${pathOf(topic)}/peek${queryOf({ limit: init.limit })}`;
+  async peek(topic: string, limit?: number, init: CallOptions = {}): Promise<readonly PeekedMessage[]> {
+    const path = `${PREFIX}${pathOf(topic)}/peek${queryOf({ limit })}`;
     const headers = { Accept: BATCH_MEDIA_TYPE };
     const work = async (signal: AbortSignal): Promise<readonly PeekedMessage[]> =>
       await readPeeked(await this.#transport.send('peek', path, { method: 'GET', headers, signal }), 'peek');
@@ -135,9 +135,9 @@ export class MailboxClient {
   /** Dead letters in the order of their sequence numbers. */
   async deadLetters(
     topic: string,
-    init: CallOptions & { readonly after?: number; readonly limit?: number } = {},
+    { after, limit }: { readonly after?: number; readonly limit?: number } = {},
+    init: CallOptions = {},
   ): Promise<DeadPageDto> {
-    const { after, limit } = init;
     return await this.#get('dlq', `mailbox/${pathOf(topic)}/dlq${queryOf({ after, limit })}`, init);
   }
 
@@ -155,7 +155,7 @@ export class MailboxClient {
   }
 
   /** Starts a check of the whole log and the ledger from disk, or returns the running one. */
-  async prove(init: CallOptions = {}): Promise<Task<'prove'>> {
+  async startProve(init: CallOptions = {}): Promise<Task<'prove'>> {
     return await this.#tasks.post('prove', 'prove', undefined, init.signal);
   }
 
