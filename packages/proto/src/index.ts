@@ -4,6 +4,7 @@ export * from './kid.ts';
 export * from './kms.ts';
 export * from './mailbox-api.ts';
 export * from './mailbox-batch.ts';
+export type * from './mailbox-prove.ts';
 export * from './known-volumes.ts';
 export { addressToCid, checkCid, type CidResult } from './names/cid.ts';
 export * from './names/label.ts';
