@@ -110,7 +110,7 @@ class Replay {
 
   /** Replays the new records of a segment; undefined when the caller knows all of them. */
   async run(segment: number, file: File): Promise<ScanEnd | undefined> {
-    const { from, onRecord, onDamage, signal } = this.#init;
+    const { from, onRecord, onDamage, onBadBody, signal } = this.#init;
     const size = await file.size();
     this.#hold(segment, size);
     if (segment < (from?.segment ?? 0)) return undefined;
@@ -126,6 +126,11 @@ class Replay {
         return onRecord?.(head, { segment, offset }, body);
       },
       onGap: (offset, bytes) => onDamage?.({ segment, offset, bytes, what: 'gap' }),
+      onBadBody: (head, offset, body) => {
+        const isKept = onBadBody?.(head, { segment, offset }, body) === true;
+        if (isKept) this.seq = Math.max(this.seq, head.seq);
+        return isKept;
+      },
       signal,
     });
     if (end.torn_bytes > 0) onDamage?.({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });

@@ -36,6 +36,8 @@ export interface RecordInput {
   readonly seq?: number;
   /** Only when a record moves: its own time instead of now. */
   readonly time_s?: number;
+  /** Any value of the caller; `onDurable` gets it back. Not written. */
+  readonly context?: unknown;
 }
 
 export interface RecordHead {
@@ -68,6 +70,8 @@ export interface DurableRecord {
   readonly meta_bytes: number;
   /** Undefined if the append did not wait for the sync: its payload belongs to the caller again. */
   readonly payload: Uint8Array | undefined;
+  /** As in `RecordInput`, even if the append did not wait for the sync. */
+  readonly context: unknown;
 }
 
 /** The end of the durable part of a log. */

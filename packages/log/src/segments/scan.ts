@@ -29,8 +29,11 @@ export interface ScanInit {
   onRecord(head: RecordHead, offset: number, body: Buffer): void | Promise<void>;
   /** Bytes that are not a record, followed by a record. */
   onGap(offset: number, bytes: number): void;
-  /** A record with a valid header and a damaged body. It is also a part of a gap, or of the torn tail. */
-  onBadBody?: ((head: RecordHead, offset: number) => void) | undefined;
+  /**
+   * A record with a valid header and a damaged body that is completely in the file. If it returns true, the record is
+   * skipped and counts as reported. Otherwise it is also a part of a gap, or of the torn tail. `body` as in `onRecord`.
+   */
+  onBadBody?: ((head: RecordHead, offset: number, body: Buffer) => boolean | void) | undefined;
   signal: AbortSignal;
 }
 
@@ -107,7 +110,12 @@ export async function scan(init: ScanInit): Promise<ScanEnd> {
         continue;
       }
       cost += bytes;
-      init.onBadBody?.(head, at);
+      if (init.onBadBody?.(head, at, body) === true) {
+        if (at > tail) init.onGap(tail, at - tail);
+        at += bytes;
+        tail = at;
+        continue;
+      }
     }
     cost += HEADER_BYTES;
     // Records begin at multiples of the header's length: the next one, if any, is at one of these.

@@ -63,6 +63,14 @@ export interface SegmentLogInit {
    */
   onRecord?: (head: RecordHead, position: Position, body: Buffer) => void | Promise<void>;
   onDamage?: (damage: Damage) => void;
+  /** Called at open as in scan.ts: true keeps a record with a damaged body even at the end of the log. */
+  onBadBody?: (head: RecordHead, position: Position, body: Buffer) => boolean | void;
+  /**
+   * Returns the records to write first in a new segment: a summary of the segments before it, which may be removed.
+   * `onDurable` has reported all of their records. They are synced before any other record is written to the segment, so
+   * no crash leaves a segment without them. Called again if the write fails, or a crash left an empty segment.
+   */
+  firstRecords?: () => readonly RecordInput[];
   /**
    * Called for each appended group of records once it is durable, in log order, in the same synchronous step in which
    * `durable` advances past it and before its append resolves. Must not throw.
@@ -84,7 +92,7 @@ export interface SegmentPart {
   from?: number;
   until?: number;
   /** As in scan.ts. */
-  onBadBody?: (head: RecordHead, offset: number) => void;
+  onBadBody?: (head: RecordHead, offset: number, body: Buffer) => boolean | void;
 }
 
 const MIB = 1024 * 1024;
@@ -111,11 +119,11 @@ export class SegmentLog implements AsyncDisposable {
   }
 
   static async open(init: SegmentLogInit): Promise<SegmentLog> {
-    const { fs = realFileSystem, segment_bytes = 256 * MIB, onDurable } = init;
+    const { fs = realFileSystem, segment_bytes = 256 * MIB, onDurable, firstRecords } = init;
     const files = new SegmentFiles(fs, join(init.dir, 'segments'));
     await files.openDir();
     const end = await openSegments(files, segment_bytes, init);
-    return new SegmentLog(init, { files, segment_bytes, onDurable }, end);
+    return new SegmentLog(init, { files, segment_bytes, onDurable, firstRecords }, end);
   }
 
   /** The segment that is being written, if any. */

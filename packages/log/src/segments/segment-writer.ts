@@ -50,6 +50,8 @@ export interface SegmentWriterInit {
   files: SegmentFiles;
   segment_bytes: number;
   onDurable: ((records: readonly DurableRecord[], places: readonly Appended[]) => void) | undefined;
+  /** As in `SegmentLogInit`. */
+  firstRecords: (() => readonly RecordInput[]) | undefined;
 }
 
 /** Written and not synced, all in the active segment. */
@@ -127,14 +129,11 @@ export class SegmentWriter {
     const { bytes } = batch[first] as Group;
     if (bytes === 0 && !this.#rotateNext) return void results.push([]);
     const active = await this.#roomFor(bytes);
-    const write = new BatchWrite(
-      { segment: active.segment, offset: active.tail },
-      this.#files.saltOf(active.segment),
-      this.#seq,
-      this.#memory,
-    );
+    const write = this.#batchWrite(active);
     for (const group of batch.slice(first)) {
-      if (active.tail + write.bytes + group.bytes > this.#init.segment_bytes) break;
+      // A group that does not fit beside the first records of a new segment fits no other segment either.
+      const isOver = active.tail + write.bytes + group.bytes > this.#init.segment_bytes;
+      if (isOver && results.length > first) break;
       results.push(write.add(group.records));
     }
     await this.#write(active, write);
@@ -154,6 +153,7 @@ export class SegmentWriter {
       payload_bytes: record.payload.length,
       meta_bytes: record.meta?.length ?? 0,
       payload: durable ? record.payload : undefined,
+      context: record.context,
     }));
     this.#unsynced.push({ records: held, places });
   }
@@ -208,10 +208,30 @@ export class SegmentWriter {
     return taken;
   }
 
-  /** The segment to write to, a new one when `bytes` do not fit. */
+  /** The segment to write to, a new one when `bytes` do not fit. A segment gets its first records before. */
   async #roomFor(bytes: number): Promise<Active> {
     const active = this.#active;
-    if (active !== undefined && !this.#rotateNext && active.tail + bytes <= this.#init.segment_bytes) return active;
+    const hasRoom = active !== undefined && !this.#rotateNext && active.tail + bytes <= this.#init.segment_bytes;
+    const open = hasRoom ? active : await this.#nextSegment();
+    if (open.tail === 0) await this.#writeFirst(open);
+    return open;
+  }
+
+  async #writeFirst(active: Active): Promise<void> {
+    const records = this.#init.firstRecords?.() ?? [];
+    if (records.length === 0) return;
+    const write = this.#batchWrite(active);
+    const places = write.add(records);
+    await this.#write(active, write);
+    this.#hold({ records, bytes: write.bytes, durable: true }, places);
+    await this.#makeDurable();
+  }
+
+  #batchWrite({ segment, tail }: Active): BatchWrite {
+    return new BatchWrite({ segment, offset: tail }, this.#files.saltOf(segment), this.#seq, this.#memory);
+  }
+
+  async #nextSegment(): Promise<Active> {
     await this.seal();
     try {
       await this.#cut();
