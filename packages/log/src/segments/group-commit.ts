@@ -4,7 +4,8 @@
  * Contract: an append is answered exactly once, after the `commit` of its batch has ended. A batch succeeds or fails as a
  * whole; batches are committed in order, one at a time. After `close`, waiting appends are still committed and new ones are
  * refused.
- * Bound: `queue_bytes_max` bytes wait, or one larger entry, and `batch_bytes_max` are being committed, or one larger entry.
+ * Bound: `queue_bytes_max` bytes wait, or one larger entry. One batch has `batch_bytes_max` bytes and `batch_count_max` parts,
+ * or one larger entry.
  * Entries of no bytes (syncs) are bounded by their callers. Overflow: `busy`, at once.
  * Cancellation: an append whose signal aborts while it waits is removed and was not written. Once its batch is being
  * committed, the outcome is that of the batch.
@@ -24,6 +25,10 @@ export interface GroupCommitInit<T, R> {
   queue_bytes_max: number;
   /** Bytes of one batch; a single entry may be larger. */
   batch_bytes_max: number;
+  /** Parts of one batch; a single entry may have more. Default: no limit. */
+  batch_count_max?: number | undefined;
+  /** The parts of an entry, such as its records. Default 1. */
+  countOf?(item: T): number;
   /** Writes and syncs a batch; returns the result of each entry, in order. An error is the result of every entry. */
   commit(batch: readonly T[]): Promise<readonly R[]>;
 }
@@ -108,14 +113,18 @@ export class GroupCommit<T, R> implements AsyncDisposable {
   }
 
   #takeBatch(): Waiting<T, R>[] {
+    const { batch_bytes_max, batch_count_max = Number.POSITIVE_INFINITY } = this.#init;
     const batch: Waiting<T, R>[] = [];
     let bytes = 0;
+    let count = 0;
     for (const entry of this.#waiting) {
-      if (batch.length > 0 && bytes + entry.bytes > this.#init.batch_bytes_max) break;
+      const parts = this.#init.countOf?.(entry.item) ?? 1;
+      if (batch.length > 0 && (bytes + entry.bytes > batch_bytes_max || count + parts > batch_count_max)) break;
       entry.registration[Symbol.dispose]();
       this.#waiting.delete(entry);
       batch.push(entry);
       bytes += entry.bytes;
+      count += parts;
     }
     this.#waiting_bytes -= bytes;
     return batch;

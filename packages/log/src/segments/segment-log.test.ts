@@ -83,6 +83,14 @@ test('appends that arrive together share a sync', async () => {
   await log.close();
 });
 
+test('a batch has at most batch_records_max records, or one larger append', async () => {
+  const { log } = await open({ segment_bytes: 1 << 20, batch_records_max: 4 });
+  const records = (count: number) => Array.from({ length: count }, (_, index) => record(index));
+  await Promise.all([2, 2, 1, 9, 3].map((count) => log.append(records(count), signal)));
+  assert.equal(log.stats.batches_total, 4);
+  await log.close();
+});
+
 /** The first segment of a log on this disk. */
 function segmentIn(fs: CrashFileSystem): string {
   return [...fs.files().keys()].toSorted()[0]!;

@@ -51,6 +51,8 @@ export interface SegmentLogInit {
   segment_bytes?: number;
   /** Default 8 MiB. */
   batch_bytes_max?: number;
+  /** Records that are encoded, written and reported together, which bounds a turn of the event loop. Default: no limit. */
+  batch_records_max?: number;
   /** Default 64 MiB. */
   queue_bytes_max?: number;
   /** Records before this place are known to the caller and are not replayed. Default: from the beginning. */
@@ -114,6 +116,8 @@ export class SegmentLog implements AsyncDisposable {
       name: 'log',
       queue_bytes_max: init.queue_bytes_max ?? 64 * MIB,
       batch_bytes_max: init.batch_bytes_max ?? 8 * MIB,
+      batch_count_max: init.batch_records_max,
+      countOf: ({ records }) => records.length,
       commit: (batch) => this.#writer.commit(batch),
     });
   }
