@@ -25,8 +25,6 @@ export interface SeenKey {
 export const SEEN_LIMITS = { per_topic: 1_000_000, total: 2_000_000, b3_bytes: 12 } as const;
 
 export class SeenKeys {
-  constructor(_limits: { readonly per_topic: number; readonly total: number } = SEEN_LIMITS) {}
-
   get size(): number {
     return todo();
   }

@@ -4,7 +4,9 @@
  * Contract: `sent = acked + ready + delayed + leased + dead + gone` holds between any two calls, unless records are missing
  * (see `ledgerGap`). `MailboxState` is the only writer of the counts; callers read them.
  */
-import type { TopicLedger } from '@ron/proto';
+import type { TopicLedger, TopicPolicy } from '@ron/proto';
+import { type OrderRows, SlotOrder } from './slots/slot-order.ts';
+import { STATE, type State } from './states.ts';
 
 /** The limits that `reserve` checks. */
 export interface TopicLimits {
@@ -23,6 +25,8 @@ export class TopicState {
   readonly name: string;
   /** 0..255; the number of the topic in the message table. */
   readonly index: number;
+  /** The fields of the policy that were set for this topic. Written by the caller. */
+  policy_set: Partial<TopicPolicy> = {};
 
   sent = 0;
   acked = 0;
@@ -37,12 +41,20 @@ export class TopicState {
   /** Sends that are in flight. */
   reserved = 0;
   reserved_bytes = 0;
-  /** Ready messages that a receiver may take now: not behind their key, and not settling. */
-  visible = 0;
+  /** Waiting messages, and dead letters. */
+  readonly waiting_order: SlotOrder;
+  readonly dead_order: SlotOrder;
 
-  constructor(name: string, index: number) {
+  constructor(name: string, index: number, rows: OrderRows) {
     this.name = name;
     this.index = index;
+    this.waiting_order = new SlotOrder(rows);
+    this.dead_order = new SlotOrder(rows);
+  }
+
+  /** Ready messages that a receiver may take now: not behind their key, and not settling. */
+  get visible(): number {
+    return this.waiting_order.visible_size;
   }
 
   get waiting(): number {
@@ -62,6 +74,17 @@ export class TopicState {
   unreserve(payload_bytes: number): void {
     this.reserved -= 1;
     this.reserved_bytes -= payload_bytes;
+  }
+
+  /** Counts messages in (1) or out (-1) of a state. */
+  count(state: State, by: 1 | -1, payload_bytes: number): void {
+    if (state === STATE.ready) this.ready += by;
+    else if (state === STATE.delayed) this.delayed += by;
+    else if (state === STATE.leased) this.leased += by;
+    else if (state === STATE.dead) this.dead += by;
+    else return;
+    if (state === STATE.dead) this.dead_bytes += by * payload_bytes;
+    else this.bytes += by * payload_bytes;
   }
 
   ledger(): TopicLedger {
