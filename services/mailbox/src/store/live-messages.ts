@@ -3,21 +3,28 @@
  * except `damaged`.
  */
 import type { Position } from '@ron/log';
-import type { MessageState, SeenEntry } from './records.ts';
+import type { SeenEntry } from './records.ts';
+
+/** The state of a message in RAM, as in `MessageState`. */
+export interface HeldMessage {
+  readonly kind: 'held';
+  readonly place: Position;
+  readonly delivery: number;
+  readonly attempts: number;
+  readonly nonce: number;
+  /** Unix ms; 0 if it is not leased. */
+  readonly until_ms: number;
+  readonly visibility_ms: number;
+  /** Unix ms; 0 if it is not delayed. */
+  readonly not_before_ms: number;
+  /** The last error that a nack stated, if it is kept in RAM. */
+  readonly error: string | undefined;
+  /** Of a dead letter; `at`: the record that holds its reason and its last error, see `MailboxLog.readDead`. */
+  readonly dead: { readonly dead_ms: number; readonly at: Position } | undefined;
+}
 
 /** `settling`: an ack, a dead letter or a removal is syncing. `gone`: acknowledged, removed, or never known. */
-export type Liveness =
-  | { readonly kind: 'gone' }
-  | { readonly kind: 'settling' }
-  | { readonly kind: 'held'; readonly place: Position; readonly state: MessageState };
-
-/** Messages of a topic in RAM. */
-export interface HeldCounts {
-  readonly topic: string;
-  /** Ready, delayed and leased ones. */
-  readonly waiting: number;
-  readonly dead: number;
-}
+export type Liveness = { readonly kind: 'gone' } | { readonly kind: 'settling' } | HeldMessage;
 
 export interface LiveMessages {
   find(seq: number): Liveness;
@@ -31,8 +38,6 @@ export interface LiveMessages {
   isSeen(entry: SeenEntry): boolean;
   /** Remembered idempotency keys. */
   readonly seen_keys: number;
-  /** Each topic that has messages in RAM. */
-  counts(): Iterable<HeldCounts>;
   /** The body of a message is damaged: makes a dead letter of it, durably. Does nothing if it is gone or dead already. */
   damaged(seq: number, signal: AbortSignal): Promise<void>;
 }

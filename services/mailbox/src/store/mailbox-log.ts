@@ -1,132 +1,281 @@
 /**
- * The log of a mailbox: all messages and everything that happened to them.
+ * The log of a mailbox: all messages, and everything that happened to them, in one `SegmentLog`.
+ *
+ *     DIR/lock           held while a process has the mailbox open
+ *     DIR/segments/      the log; each segment begins with a `base` record
+ *     DIR/accept.json    a ledger problem that the operator accepted, until the next start (accept.ts)
+ *
+ * The number of a message's record is its sequence number. The formats are in codec/; topics.ts counts the ledger.
+ *
+ * Contract: an append of messages, settlements or a policy resolves when it is durable; the target has got it before, in the
+ * step of the sync. If it rejects, the target has not got it and will not. Leases and returns resolve when they are written.
+ * Bound: as in SegmentLog. Overflow: `busy`. A full disk refuses messages at its reserve with `storage_full`; other records
+ * may use the reserve. With a ledger problem, all appends are refused with `not_ready`.
+ * Cancellation: an append whose signal aborts before it is being written rejects; later its outcome is that of the write.
  */
-import type { FileSystem } from '@ron/log';
+import { assert, RonError } from '@ron/kernel';
+import { recordBytes, type Appended, type RecordInput, type Reserve, type SegmentLog } from '@ron/log';
 import type { TopicPolicy } from '@ron/proto';
-import type {
-  LeaseEntry,
-  MessageMeta,
-  MessagePlace,
-  RecordTarget,
-  ReturnEntry,
-  SettledEntry,
-  TopicTotals,
+import { encodeLeased, encodeReturned, encodeSettled, encodeTopic } from './codec/entry-codec.ts';
+import { encodeMessageId, encodeMeta, markId } from './codec/message-codec.ts';
+import type { Apply, DurableState } from './durable-state.ts';
+import { openLog, type MailboxLogInit, type OpenedLog } from './open-log.ts';
+import type { LedgerProblem } from './problems.ts';
+import { MessageReader } from './read-message.ts';
+import {
+  RECORD,
+  type LeaseEntry,
+  type MessageInput,
+  type ReturnEntry,
+  type SettledEntry,
+  type TopicTotals,
 } from './records.ts';
+import { countSettled, heldProblem } from './replay.ts';
+import { TopicNumbers } from './topic-numbers.ts';
 
-export interface MessageInput {
-  /** ULID, 16 bytes. */
-  readonly id: Uint8Array;
-  readonly meta: MessageMeta;
-  readonly payload: Uint8Array;
-}
+export type { MailboxLogInit, ReplayProgress, StoreEvent } from './open-log.ts';
+export type { DeadDetails, StoredMessage } from './read-message.ts';
 
-/** A message that was read and verified. Owns its bytes. */
-export interface StoredMessage {
-  /** ULID, 16 bytes. */
-  readonly id: Uint8Array;
-  readonly meta: MessageMeta;
-  readonly payload: Uint8Array;
-}
-
-export interface ReplayProgress {
-  readonly bytes: number;
-  readonly bytes_total: number;
-}
-
-/** Events of the store; the service turns them into domain events and metrics. */
-export type StoreEvent =
-  | { readonly kind: 'damage'; readonly problem: string }
-  | { readonly kind: 'message damaged'; readonly topic: string; readonly id: Uint8Array; readonly seq: number }
-  | { readonly kind: 'ledger accepted'; readonly problem: string };
-
-export interface MailboxLogInit {
-  /** The data directory. */
-  dir: string;
-  /** Default: the real one. */
-  fs?: FileSystem;
-  segment_bytes: number;
-  target: RecordTarget;
-  /** Called while `open` replays the log. */
-  onProgress?: (progress: ReplayProgress) => void;
-  onEvent?: (event: StoreEvent) => void;
-  signal: AbortSignal;
-}
+const FULL_RETRY_MS = 1000;
+const EMPTY = new Uint8Array(0);
 
 export class MailboxLog implements AsyncDisposable {
+  readonly log: SegmentLog;
+  readonly reserve: Reserve;
+  /** `read` and the like. */
+  readonly reader: MessageReader;
+  readonly #state: DurableState;
+  readonly #numbers: TopicNumbers;
+  readonly #lock: Disposable | undefined;
+  /** The largest mark that was written. */
+  #mark: number;
+  #problem: LedgerProblem | undefined;
+
+  private constructor({ log, state, reserve, lock, mark, problem }: OpenedLog) {
+    this.log = log;
+    this.reserve = reserve;
+    this.reader = new MessageReader(log, state.topics);
+    this.#state = state;
+    this.#numbers = new TopicNumbers(state.topics);
+    this.#lock = lock;
+    this.#mark = mark;
+    this.#problem = problem;
+  }
+
   /**
    * Locks the directory, replays the log into `target` and checks the ledger. Rejects with `not_ready` if another process has
    * the lock. A ledger problem does not reject: see `problem`.
    */
-  static open(_init: MailboxLogInit): Promise<MailboxLog> {
-    throw new Error('not written yet');
+  static async open(init: MailboxLogInit): Promise<MailboxLog> {
+    return new MailboxLog(await openLog(init));
   }
 
-  /** Why the ledger does not hold; undefined if it holds. While it is set, nothing may be appended. */
-  get problem(): string | undefined {
-    throw new Error('not written yet');
+  /** Why the ledger does not hold; undefined if it holds. */
+  get problem(): LedgerProblem | undefined {
+    return this.#problem;
   }
 
-  /** Whether the free space is down to the reserve, so that sends are refused. */
+  /** Whether the free space is down to the reserve, so that messages are refused. */
   get isFull(): boolean {
-    throw new Error('not written yet');
+    return this.reserve.isReached(0);
   }
 
   /** The totals of a topic by the durable records. */
-  totalsOf(_topic: string): TopicTotals | undefined {
-    throw new Error('not written yet');
+  totalsOf(topic: string): TopicTotals | undefined {
+    return this.#state.topics.get(topic);
   }
 
-  /**
-   * Appends messages atomically, and creates their topics. Durable when it resolves with the sequence numbers; the target
-   * has got `onMessage` (with the same `meta` object) before. Rejects with `storage_full` when the reserve is reached.
-   */
-  appendMessages(_messages: readonly MessageInput[], _signal: AbortSignal): Promise<readonly number[]> {
-    throw new Error('not written yet');
+  /** Why messages of this many bytes are refused now; undefined if they are not. */
+  refusal(bytes: number): RonError | undefined {
+    // [mailbox I-10] Only messages leave the reserve alone.
+    if (!this.reserve.isReached(bytes)) return undefined;
+    return new RonError('storage_full', 'the disk is full', { retry_after_ms: FULL_RETRY_MS });
   }
 
-  /** Appends messages and the removal of the dead letters that they replay as one atomic group. Otherwise as `appendMessages`. */
+  /** Appends messages, and creates their topics. Resolves with their sequence numbers. */
+  appendMessages(messages: readonly MessageInput[], signal: AbortSignal): Promise<readonly number[]> {
+    return this.#appendMessages(messages, undefined, signal);
+  }
+
+  /** Appends messages that replay dead letters: `removed[i]` is removed by `messages[i]`, in one record. */
   appendReplayed(
-    _messages: readonly MessageInput[],
-    _removed: readonly SettledEntry[],
-    _signal: AbortSignal,
+    messages: readonly MessageInput[],
+    removed: readonly SettledEntry[],
+    signal: AbortSignal,
   ): Promise<readonly number[]> {
-    throw new Error('not written yet');
+    assert(messages.length === removed.length, 'each message replays one dead letter');
+    return this.#appendMessages(messages, removed, signal);
   }
 
-  /** Resolves when the leases are written; they are durable later. The target gets no call. */
-  appendLeased(_entries: readonly LeaseEntry[], _signal: AbortSignal): Promise<void> {
-    throw new Error('not written yet');
+  async #appendMessages(
+    messages: readonly MessageInput[],
+    removed: readonly SettledEntry[] | undefined,
+    signal: AbortSignal,
+  ): Promise<readonly number[]> {
+    const seqs: number[] = [];
+    using topics = this.#topicsOf(messages);
+    const { records } = topics;
+    const mark = this.#state.seq_last;
+    const metas_bytes: number[] = [];
+    const apply = (place: Appended): void => {
+      const index = seqs.push(place.seq) - 1;
+      this.#applyMessage(messages[index]!, removed?.[index], metas_bytes[index]!, place);
+    };
+    for (const [index, { id, meta, payload }] of messages.entries()) {
+      const bytes = encodeMeta(meta, { replaces: removed?.[index]!.seq });
+      metas_bytes.push(bytes.length);
+      const record_id = encodeMessageId(id, topics.numberOf(meta.topic), bytes, mark);
+      records.push({ type: RECORD.message, id: record_id, payload, meta: bytes, context: apply });
+    }
+    const refusal = this.refusal(bytesOf(records));
+    if (refusal !== undefined) throw refusal;
+    await this.append(records, signal, { isApplied: () => seqs.length === messages.length });
+    return seqs;
+  }
+
+  #applyMessage(source: MessageInput, removed: SettledEntry | undefined, meta_bytes: number, at: Appended): void {
+    const { topics, target } = this.#state;
+    const { id, meta, payload } = source;
+    const row = topics.get(meta.topic)!;
+    row.sent += 1;
+    const { segment, offset, seq } = at;
+    const place = { segment, offset, payload_bytes: payload.length, meta_bytes };
+    target.onMessage({ seq, source, id, place, meta, moved: undefined, isDamaged: false });
+    if (removed === undefined) return;
+    countSettled(row, 'removed');
+    target.onSettled([removed], at);
+  }
+
+  /** Resolves when the leases are written. The target gets no call. */
+  async appendLeased(entries: readonly LeaseEntry[], signal: AbortSignal): Promise<void> {
+    await this.append([this.#record(RECORD.leased, encodeLeased(entries))], signal, { durable: false });
   }
 
   /** As `appendLeased`. */
-  appendReturned(_entries: readonly ReturnEntry[], _signal: AbortSignal): Promise<void> {
-    throw new Error('not written yet');
+  async appendReturned(entries: readonly ReturnEntry[], signal: AbortSignal): Promise<void> {
+    await this.append([this.#record(RECORD.returned, encodeReturned(entries))], signal, { durable: false });
   }
 
-  /** Durable when it resolves; the target has got `onSettled` before. */
-  appendSettled(_entries: readonly SettledEntry[], _signal: AbortSignal): Promise<void> {
-    throw new Error('not written yet');
+  async appendSettled(entries: readonly SettledEntry[], signal: AbortSignal): Promise<void> {
+    const { topics, target } = this.#state;
+    let isApplied = false;
+    const apply = (place: Appended): void => {
+      isApplied = true;
+      for (const { topic, outcome } of entries) countSettled(topics.get(topic)!, outcome);
+      target.onSettled(entries, place);
+    };
+    const payload = encodeSettled(entries, topics.numberOf);
+    await this.append([this.#record(RECORD.settled, payload, apply)], signal, { isApplied: () => isApplied });
   }
 
-  /** Creates a topic or replaces the fields that are set for it. Durable when it resolves; the target has got `onTopic` before. */
-  appendTopic(_topic: string, _policy: Partial<TopicPolicy>, _signal: AbortSignal): Promise<void> {
-    throw new Error('not written yet');
+  /** Creates a topic, or replaces the fields that are set for it. */
+  async appendTopic(topic: string, policy: Partial<TopicPolicy>, signal: AbortSignal): Promise<void> {
+    const known = this.#state.topics.get(topic);
+    const number = known?.number ?? this.#numbers.take(topic);
+    try {
+      let isApplied = false;
+      const record = this.#topicRecord(number, topic, policy, () => (isApplied = true));
+      await this.append([record], signal, { isApplied: () => isApplied });
+    } finally {
+      if (known === undefined) this.#numbers.release(topic);
+    }
   }
 
-  /** A message from the page cache, verified; undefined if that would wait for the disk, or it is damaged. */
-  readNow(_place: MessagePlace): StoredMessage | undefined {
-    throw new Error('not written yet');
+  /** Compares the totals with the messages in RAM. A difference closes the log for appends. */
+  check(): LedgerProblem | undefined {
+    this.#problem ??= heldProblem(this.#state.topics, this.#state.target.counts());
+    return this.#problem;
   }
 
-  /** A message, verified; undefined if it is damaged. */
-  read(_place: MessagePlace, _signal: AbortSignal): Promise<StoredMessage | undefined> {
-    throw new Error('not written yet');
+  /**
+   * Appends a group. An append of several segments can be durable and reported although it fails later (`isApplied`): then it
+   * has succeeded.
+   */
+  async append(
+    records: readonly RecordInput[],
+    signal: AbortSignal,
+    { durable = true, isApplied }: { readonly durable?: boolean; readonly isApplied?: () => boolean } = {},
+  ): Promise<void> {
+    if (this.#problem !== undefined) throw new RonError('not_ready', `the ledger does not hold: ${this.#problem.text}`);
+    const mark = this.#state.seq_last;
+    try {
+      await this.log.append(records, signal, { durable });
+    } catch (error) {
+      if (isApplied?.() !== true) throw error;
+    }
+    this.#mark = Math.max(this.#mark, mark);
+    this.reserve.wrote(bytesOf(records));
+  }
+
+  /** A record that is not a message. */
+  #record(type: number, payload: Uint8Array, context?: Apply): RecordInput {
+    return { type, id: markId(this.#state.seq_last), payload, context };
+  }
+
+  #topicRecord(number: number, topic: string, policy: Partial<TopicPolicy>, onApplied?: () => void): RecordInput {
+    const apply = (): void => {
+      this.#state.topics.put({ number, topic, policy });
+      this.#state.target.onTopic(topic, policy);
+      onApplied?.();
+    };
+    return this.#record(RECORD.topic, encodeTopic({ number, topic, policy, isNew: false }), apply);
+  }
+
+  /** The numbers of the topics of a group, and the records of those that are not durable yet. */
+  #topicsOf(messages: readonly MessageInput[]): GroupTopics {
+    const taken = new Map<string, number>();
+    const records: RecordInput[] = [];
+    for (const { meta } of messages) {
+      const { topic } = meta;
+      if (this.#state.topics.get(topic) !== undefined || taken.has(topic)) continue;
+      const number = this.#numbers.take(topic);
+      taken.set(topic, number);
+      records.push(this.#newTopicRecord(number, topic));
+    }
+    return {
+      records,
+      numberOf: (topic) => this.#state.topics.get(topic)?.number ?? taken.get(topic)!,
+      [Symbol.dispose]: () => {
+        for (const topic of taken.keys()) this.#numbers.release(topic);
+      },
+    };
+  }
+
+  /** Of a topic that another group may create first, even with a policy. */
+  #newTopicRecord(number: number, topic: string): RecordInput {
+    const apply = (): void => {
+      if (this.#state.topics.get(topic) !== undefined) return;
+      this.#state.topics.put({ number, topic, policy: {} });
+      this.#state.target.onTopic(topic, {});
+    };
+    return this.#record(RECORD.topic, encodeTopic({ number, topic, policy: {}, isNew: true }), apply);
   }
 
   /** Commits the waiting appends, closes the files and unlocks the directory. */
-  async close(): Promise<void> {}
+  async close(): Promise<void> {
+    const { seq_last } = this.#state;
+    try {
+      // A damaged record before a mark is not taken for a torn write.
+      if (this.#problem === undefined && seq_last > this.#mark) {
+        await this.log.append([this.#record(RECORD.mark, EMPTY)], new AbortController().signal);
+      }
+    } catch {
+      // The log is complete without the mark.
+    } finally {
+      await this.log.close();
+      this.#lock?.[Symbol.dispose]();
+    }
+  }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
 }
+
+interface GroupTopics extends Disposable {
+  readonly records: RecordInput[];
+  numberOf(topic: string): number;
+}
+
+const bytesOf = (records: readonly RecordInput[]): number =>
+  records.reduce((sum, { payload, meta }) => sum + recordBytes(payload.length, meta?.length ?? 0), 0);

@@ -16,6 +16,8 @@ export const RECORD = {
   base: 6,
   seen: 7,
   accepted: 8,
+  /** Empty: states by its mark that all records before it are durable. */
+  mark: 9,
 } as const;
 
 /** The place of a message in the log. */
@@ -50,6 +52,16 @@ export interface LeaseEntry {
   readonly until_ms: number;
   /** The requested length of the lease. A start clamps the rest of the lease to 0..visibility_ms, because the wall clock may have jumped. */
   readonly visibility_ms: number;
+}
+
+/** A start after damage: the problems that were accepted, and the totals from there on. */
+export interface AcceptedEntry {
+  readonly at_ms: number;
+  readonly reason: string;
+  /** More problems than the list can hold: all before this record are accepted. */
+  readonly isAll: boolean;
+  readonly problems: readonly string[];
+  readonly totals: readonly { readonly number: number; readonly totals: TopicTotals }[];
 }
 
 /** The end of a lease by a nack. Not synced. */
@@ -90,7 +102,7 @@ export interface MessageState {
   readonly not_before_ms: number;
   /** The last error that a nack stated. */
   readonly error: string | undefined;
-  /** Only of a dead letter. */
+  /** Only of a dead letter; then `error` is its last error. */
   readonly dead: { readonly reason: DeadReason; readonly dead_ms: number } | undefined;
 }
 
@@ -107,6 +119,15 @@ export interface BaseEntry {
   /** The number of the last record before it; numbers between that and its own were lost by a failed sync and never acknowledged. */
   readonly seq_before: number;
   readonly topics: readonly TopicBase[];
+}
+
+/** The creation of a topic, or the fields that are set for it. */
+export interface TopicEntry {
+  readonly number: number;
+  readonly topic: string;
+  readonly policy: Partial<TopicPolicy>;
+  /** Written with the first message; ignored if the topic exists. */
+  readonly isNew: boolean;
 }
 
 export interface TopicBase {
@@ -126,25 +147,35 @@ export interface SeenEntry {
   /** ULID, 16 bytes. */
   readonly id: Uint8Array;
   readonly seq: number;
-  /** The first 16 bytes of the BLAKE3 of the payload. */
+  /** The first 12 bytes of the BLAKE3 of the payload. */
   readonly b3: Uint8Array;
   /** When the key is forgotten (Unix ms). */
   readonly until_ms: number;
 }
 
-/** A message of the log. Its `meta` and `id` are valid during the call at a start, and the caller's own objects later. */
+/** A message to append. Its payload must not change before the append has ended. */
+export interface MessageInput {
+  /** ULID, 16 bytes. */
+  readonly id: Uint8Array;
+  readonly meta: MessageMeta;
+  readonly payload: Uint8Array;
+}
+
+/** A message of the log. At a start, its `meta` and `id` are valid during the call only. */
 export interface MessageEntry {
   readonly seq: number;
+  /** The object that was appended; undefined at a start, and of a moved message. */
+  readonly source: MessageInput | undefined;
   /** ULID, 16 bytes. */
   readonly id: Uint8Array;
   readonly place: MessagePlace;
   readonly meta: MessageMeta;
   /**
    * Only of a moved message. If the message is known, only its place is new. Otherwise it was sent before the oldest
-   * segment, and this is its state; it is not counted as sent.
+   * segment, and this is its state; it is not counted as sent. The place of a dead letter holds its reason too.
    */
   readonly moved: MessageState | undefined;
-  /** Its body is damaged. The start makes a dead letter of it by a later `onSettled`. */
+  /** Its body is damaged. The start makes a dead letter of it by a later `onSettled`. If the message is known, keep its place. */
   readonly isDamaged: boolean;
 }
 
@@ -160,6 +191,18 @@ export interface RecordTarget {
   onReturned(entries: readonly ReturnEntry[]): void;
   onSettled(entries: readonly SettledEntry[], at: Position): void;
   onSeen(entries: readonly SeenEntry[]): void;
-  /** At the end of a start and after an accepted ledger problem: the totals by the records. */
+  /** All records of a group were reported. Only after the start, in the step of the sync. */
+  onEnd?(): void;
+  /** At the end of a start: the totals by the records. */
   onTotals(topic: string, totals: TopicTotals): void;
+  /** The messages of each topic that are held now, settling ones included. Topics without any may be left out. */
+  counts(): Iterable<HeldCounts>;
+}
+
+/** Messages of a topic in RAM. */
+export interface HeldCounts {
+  readonly topic: string;
+  /** Ready, delayed and leased ones. */
+  readonly waiting: number;
+  readonly dead: number;
 }

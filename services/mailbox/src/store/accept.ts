@@ -1,0 +1,68 @@
+/**
+ * A ledger problem that the operator has seen and accepted.
+ *
+ * `ron queue accept` writes `accept.json`; the next start accepts exactly the problem that the file names, appends an
+ * `accepted` record and removes the file. A file that names another problem is ignored.
+ */
+import { join } from 'node:path';
+import { readWhole, realFileSystem, writeWhole, type FileSystem } from '@ron/log';
+import type { LedgerProblem } from './problems.ts';
+import type { AcceptedEntry, HeldCounts, TopicTotals } from './records.ts';
+import type { Topics } from './topics.ts';
+
+const FILE = 'accept.json';
+const FILE_BYTES_MAX = 64 * 1024;
+const REASON_CHARS_MAX = 1024;
+
+export interface Acceptance {
+  readonly problem_sha256: string;
+  readonly reason: string;
+}
+
+export async function writeAcceptance(
+  dir: string,
+  acceptance: Acceptance,
+  fs: FileSystem = realFileSystem,
+): Promise<void> {
+  await writeWhole(fs, join(dir, FILE), Buffer.from(`${JSON.stringify(acceptance)}\n`));
+}
+
+/** Undefined if there is none, or it cannot be understood. */
+export async function readAcceptance(fs: FileSystem, dir: string): Promise<Acceptance | undefined> {
+  const bytes = await readWhole(fs, join(dir, FILE), FILE_BYTES_MAX);
+  if (bytes === undefined) return undefined;
+  try {
+    const { problem_sha256, reason } = JSON.parse(bytes.toString('utf8')) as Partial<Acceptance>;
+    if (typeof problem_sha256 !== 'string' || typeof reason !== 'string') return undefined;
+    return { problem_sha256, reason: reason.slice(0, REASON_CHARS_MAX) };
+  } catch {
+    return undefined;
+  }
+}
+
+export async function removeAcceptance(fs: FileSystem, dir: string): Promise<void> {
+  await fs.remove(join(dir, FILE));
+}
+
+/** The record of an acceptance: from here on the totals agree with the messages that are held. */
+export function acceptedEntry(
+  problem: LedgerProblem,
+  reason: string,
+  at_ms: number,
+  topics: Topics,
+  held: Iterable<HeldCounts>,
+): AcceptedEntry {
+  const counts = new Map([...held].map((each) => [each.topic, each]));
+  const totals = topics.all().map((row) => {
+    const { waiting = 0, dead = 0 } = counts.get(row.topic) ?? {};
+    return { number: row.number, totals: agreeing(row, waiting, dead) };
+  });
+  return { at_ms, reason, isAll: problem.more > 0, problems: problem.items, totals };
+}
+
+/** Lost messages count as gone. If more are held than the totals allow, `sent` grows. */
+function agreeing(counted: TopicTotals, waiting: number, dead: number): TopicTotals {
+  const { sent, acked } = counted;
+  const gone = Math.max(counted.gone, sent - acked - waiting - dead);
+  return { sent: acked + waiting + dead + gone, acked, dead, gone };
+}

@@ -1,0 +1,218 @@
+/**
+ * Opens the log of a mailbox: lock, replay, ledger check, acceptance, damaged messages.
+ *
+ * Contract: as `MailboxLog.open`. After a failure nothing stays open or locked. A disk that cannot be written does not prevent
+ * the start: messages can still be read, and the next start repeats the steps that write.
+ * Bound: as in replay.ts. Cancellation: by the signal.
+ */
+import { join } from 'node:path';
+import { RonError, sched } from '@ron/kernel';
+import { realFileSystem, recordBytes, Reserve, SegmentLog, type FileSystem } from '@ron/log';
+import { acceptedEntry, readAcceptance, removeAcceptance } from './accept.ts';
+import { encodeAccepted, encodeSettled } from './codec/entry-codec.ts';
+import { markId } from './codec/message-codec.ts';
+import { DurableState } from './durable-state.ts';
+import type { LedgerProblem } from './problems.ts';
+import { RECORD, type AcceptedEntry, type RecordTarget, type SettledEntry } from './records.ts';
+import { countSettled, Replay } from './replay.ts';
+
+export interface ReplayProgress {
+  readonly bytes: number;
+  readonly bytes_total: number;
+}
+
+/** The service turns them into events and metrics. */
+export type StoreEvent =
+  | { readonly kind: 'damage'; readonly problem: string }
+  | { readonly kind: 'message damaged'; readonly topic: string; readonly id: Uint8Array; readonly seq: number }
+  | { readonly kind: 'ledger broken'; readonly problem: LedgerProblem }
+  | { readonly kind: 'ledger accepted'; readonly problem: LedgerProblem };
+
+export interface MailboxLogInit {
+  /** The data directory. */
+  dir: string;
+  /** Default: the real one. */
+  fs?: FileSystem;
+  /** Smaller on a small disk, so that a segment can be compacted within the reserve. */
+  segment_bytes: number;
+  target: RecordTarget;
+  /** Called while the log is replayed. */
+  onProgress?: (progress: ReplayProgress) => void;
+  onEvent?: (event: StoreEvent) => void;
+  signal: AbortSignal;
+}
+
+export interface OpenedLog {
+  readonly log: SegmentLog;
+  readonly state: DurableState;
+  readonly reserve: Reserve;
+  readonly lock: Disposable | undefined;
+  readonly mark: number;
+  readonly problem: LedgerProblem | undefined;
+}
+
+const MIB = 1024 * 1024;
+/** A group of messages of the largest size fits. */
+const SEGMENT_BYTES_SMALL = 4 * MIB;
+/** Of the size of the disk: half of the reserve. */
+const SEGMENT_SHARE = 1 / 32;
+const QUEUE_BYTES_MAX = 64 * MIB;
+const PROGRESS_RECORDS = 1024;
+const BATCH = 128;
+const POWER_FAILURE = 'a power failure lost records that were not synced';
+
+export async function openLog(init: MailboxLogInit): Promise<OpenedLog> {
+  const { fs = realFileSystem, dir } = init;
+  await fs.makeDir(dir);
+  const lock = fs.lock?.(join(dir, 'lock'));
+  if (fs.lock !== undefined && lock === undefined) {
+    throw new RonError('not_ready', `another process has the mailbox in ${dir} open: stop it first`);
+  }
+  let log: SegmentLog | undefined;
+  try {
+    const reserve = new Reserve(async () => await fs.room?.(dir));
+    await reserve.measure();
+    const replay = new Replay(init.target);
+    const state = new DurableState(replay.topics, init.target);
+    log = await replayLog(init, fs, replay, state);
+    state.seq_last = replay.sequence.last ?? 0;
+    const problem = await new Start(init, fs, log, replay, state).run();
+    return { log, state, reserve, lock, mark: replay.sequence.mark, problem };
+  } catch (error) {
+    await log?.close();
+    lock?.[Symbol.dispose]();
+    throw error;
+  }
+}
+
+async function replayLog(
+  { dir, segment_bytes, onProgress, onEvent, signal }: MailboxLogInit,
+  fs: FileSystem,
+  replay: Replay,
+  { onDurable, firstRecords }: DurableState,
+): Promise<SegmentLog> {
+  const total_bytes = (await fs.room?.(dir))?.total_bytes ?? Infinity;
+  const bytes_total = await sizeOf(fs, join(dir, 'segments'));
+  let bytes = 0;
+  return await SegmentLog.open({
+    dir,
+    fs,
+    segment_bytes: Math.min(segment_bytes, Math.max(SEGMENT_BYTES_SMALL, total_bytes * SEGMENT_SHARE)),
+    queue_bytes_max: QUEUE_BYTES_MAX,
+    onRecord: (head, position, body) => {
+      bytes += recordBytes(head.payload_bytes, head.meta_bytes);
+      if (replay.records % PROGRESS_RECORDS === 0) onProgress?.({ bytes, bytes_total });
+      replay.onRecord(head, position, body);
+    },
+    onBadBody: replay.onBadBody,
+    onDamage: ({ what, segment, offset, bytes: damaged }) =>
+      onEvent?.({ kind: 'damage', problem: `${what} of ${damaged} bytes in segment ${segment} at ${offset}` }),
+    onDurable,
+    firstRecords,
+    signal,
+  });
+}
+
+async function sizeOf(fs: FileSystem, segments: string): Promise<number> {
+  let bytes = 0;
+  for (const name of await fs.list(segments).catch(() => [])) {
+    const file = await fs.open(join(segments, name), 'read');
+    bytes += await file.size().finally(() => file.close());
+  }
+  return bytes;
+}
+
+/** The steps after the replay. */
+class Start {
+  readonly #init: MailboxLogInit;
+  readonly #fs: FileSystem;
+  readonly #log: SegmentLog;
+  readonly #replay: Replay;
+  readonly #state: DurableState;
+
+  constructor(init: MailboxLogInit, fs: FileSystem, log: SegmentLog, replay: Replay, state: DurableState) {
+    this.#init = init;
+    this.#fs = fs;
+    this.#log = log;
+    this.#replay = replay;
+    this.#state = state;
+  }
+
+  async run(): Promise<LedgerProblem | undefined> {
+    const { target } = this.#init;
+    const { problem, unsynced } = this.#replay.end(target.counts());
+    if (problem !== undefined && !(await this.#accept(problem))) {
+      this.#init.onEvent?.({ kind: 'ledger broken', problem });
+      this.#replay.reportTotals();
+      return problem;
+    }
+    if (unsynced.length > 0) await this.#unlessReadOnly(() => this.#excuse(unsynced));
+    this.#replay.reportTotals();
+    await this.#unlessReadOnly(() => this.#settleDamaged());
+    return undefined;
+  }
+
+  /** Whether the operator accepted exactly this problem. */
+  async #accept(problem: LedgerProblem): Promise<boolean> {
+    const { dir, target, onEvent } = this.#init;
+    const acceptance = await readAcceptance(this.#fs, dir);
+    if (acceptance?.problem_sha256 !== problem.sha256) return false;
+    const { topics } = this.#state;
+    const entry = acceptedEntry(problem, acceptance.reason, sched.wall_ms(), topics, target.counts());
+    await this.#appendAccepted(entry);
+    for (const { number, totals } of entry.totals) topics.setTotals(number, totals);
+    onEvent?.({ kind: 'ledger accepted', problem });
+    await removeAcceptance(this.#fs, dir);
+    return true;
+  }
+
+  /** Later records have marks above the missing numbers: without this record the next start would report them. */
+  async #excuse(problems: readonly string[]): Promise<void> {
+    await this.#appendAccepted({ at_ms: sched.wall_ms(), reason: POWER_FAILURE, isAll: false, problems, totals: [] });
+  }
+
+  async #appendAccepted(entry: AcceptedEntry): Promise<void> {
+    const id = markId(this.#state.seq_last);
+    await this.#log.append([{ type: RECORD.accepted, id, payload: encodeAccepted(entry) }], this.#init.signal);
+  }
+
+  /** Makes dead letters of the messages with a damaged body. */
+  async #settleDamaged(): Promise<void> {
+    const damaged = [...this.#replay.damaged];
+    for (let at = 0; at < damaged.length; at += BATCH) {
+      const batch = damaged.slice(at, at + BATCH);
+      await this.#appendDamaged(
+        batch.map(([seq, { topic }]) => ({
+          outcome: 'dead',
+          seq,
+          topic,
+          reason: 'damaged',
+          attempts: 0,
+          dead_ms: sched.wall_ms(),
+          error: undefined,
+        })),
+      );
+      for (const [seq, { topic, id }] of batch) this.#init.onEvent?.({ kind: 'message damaged', topic, id, seq });
+    }
+  }
+
+  async #appendDamaged(entries: readonly SettledEntry[]): Promise<void> {
+    const { topics, seq_last } = this.#state;
+    const context = (place: { segment: number; offset: number }): void => {
+      for (const { topic, outcome } of entries) countSettled(topics.get(topic)!, outcome);
+      this.#init.target.onSettled(entries, place);
+    };
+    const payload = encodeSettled(entries, topics.numberOf);
+    await this.#log.append([{ type: RECORD.settled, id: markId(seq_last), payload, context }], this.#init.signal);
+  }
+
+  async #unlessReadOnly(step: () => Promise<void>): Promise<void> {
+    try {
+      await step();
+    } catch (error) {
+      this.#init.signal.throwIfAborted();
+      const problem = `the start could not write: ${error instanceof Error ? error.message : String(error)}`;
+      this.#init.onEvent?.({ kind: 'damage', problem });
+    }
+  }
+}

@@ -1,0 +1,105 @@
+/**
+ * Verified reads of messages and of the reasons of dead letters.
+ *
+ * Contract: a result is exactly the record that was appended, or undefined if it is damaged. The bytes belong to the caller.
+ * Rejects with `not_found` if the segment was removed: the message has moved or is settled.
+ */
+import { decodeHeader, HEADER_BYTES, type LogRecord, type Position, type SegmentLog } from '@ron/log';
+import type { DeadReason } from '@ron/proto';
+import { MalformedRecord } from './codec/bytes.ts';
+import { decodeSettled } from './codec/entry-codec.ts';
+import { decodeMessageId, DecodedMeta, isMetaIntact } from './codec/message-codec.ts';
+import { RECORD, type MessageMeta, type MessagePlace } from './records.ts';
+import type { Topics } from './topics.ts';
+
+export interface StoredMessage {
+  /** ULID, 16 bytes. */
+  readonly id: Uint8Array;
+  readonly meta: MessageMeta;
+  readonly payload: Uint8Array;
+}
+
+/** Why a message is a dead letter. */
+export interface DeadDetails {
+  readonly reason: DeadReason;
+  readonly attempts: number;
+  readonly dead_ms: number;
+  readonly error: string | undefined;
+}
+
+export class MessageReader {
+  readonly #log: SegmentLog;
+  readonly #topics: Topics;
+
+  constructor(log: SegmentLog, topics: Topics) {
+    this.#log = log;
+    this.#topics = topics;
+  }
+
+  readNow(place: MessagePlace): StoredMessage | undefined {
+    return this.#message(this.#log.readNow(place, place.payload_bytes, place.meta_bytes));
+  }
+
+  async read(place: MessagePlace): Promise<StoredMessage | undefined> {
+    return this.#message(await this.#log.read(place, place.payload_bytes, place.meta_bytes));
+  }
+
+  /** Without its payload, which may be damaged. */
+  async readMeta({
+    segment,
+    offset,
+    payload_bytes,
+    meta_bytes,
+  }: MessagePlace): Promise<Omit<StoredMessage, 'payload'> | undefined> {
+    const header = await this.#bytes({ segment, offset }, HEADER_BYTES);
+    const head = header && decodeHeader(header, 0, this.#log.files.saltOf(segment));
+    if (head === undefined || head.payload_bytes !== payload_bytes || head.meta_bytes !== meta_bytes) return undefined;
+    const bytes = await this.#bytes({ segment, offset: offset + HEADER_BYTES + payload_bytes }, meta_bytes);
+    const id = decodeMessageId(head.id);
+    if (bytes === undefined || id === undefined || !isMetaIntact(id, bytes)) return undefined;
+    return orDamaged(() => ({ id: id.ulid, meta: new DecodedMeta(this.#topics.nameOf(id.topic), bytes) }));
+  }
+
+  /** From the `settled` record, or from the message itself if it has moved since. */
+  async readDead(at: Position, seq: number): Promise<DeadDetails | undefined> {
+    const header = await this.#bytes(at, HEADER_BYTES);
+    const head = header && decodeHeader(header, 0, this.#log.files.saltOf(at.segment));
+    if (head === undefined) return undefined;
+    if (head.type === RECORD.message) return await this.#deadOfMoved({ ...at, ...head });
+    const record = await this.#log.read(at, head.payload_bytes, head.meta_bytes);
+    if (record === undefined || head.type !== RECORD.settled) return undefined;
+    const entries = orDamaged(() => decodeSettled(Buffer.from(record.payload), this.#topics.nameOf));
+    const entry = entries?.find((each) => each.seq === seq && each.outcome === 'dead');
+    return entry?.outcome === 'dead' ? entry : undefined;
+  }
+
+  async #deadOfMoved(place: MessagePlace): Promise<DeadDetails | undefined> {
+    const { state } = ((await this.readMeta(place))?.meta as DecodedMeta | undefined) ?? {};
+    return state?.dead && { ...state.dead, attempts: state.attempts, error: state.error };
+  }
+
+  async #bytes({ segment, offset }: Position, length: number): Promise<Buffer | undefined> {
+    const bytes = Buffer.allocUnsafe(length);
+    return (await this.#log.files.read(segment, bytes, length, offset)) === length ? bytes : undefined;
+  }
+
+  #message(record: LogRecord | undefined): StoredMessage | undefined {
+    const id = record && decodeMessageId(record.head.id);
+    if (record === undefined || id === undefined || record.head.type !== RECORD.message) return undefined;
+    const { buffer, byteOffset, length } = record.meta;
+    return orDamaged(() => ({
+      id: id.ulid,
+      meta: new DecodedMeta(this.#topics.nameOf(id.topic), Buffer.from(buffer, byteOffset, length)),
+      payload: record.payload,
+    }));
+  }
+}
+
+function orDamaged<T>(decode: () => T): T | undefined {
+  try {
+    return decode();
+  } catch (error) {
+    if (!(error instanceof MalformedRecord)) throw error;
+    return undefined;
+  }
+}
