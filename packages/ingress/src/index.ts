@@ -23,6 +23,7 @@ export type { ReasonsInit } from './answer/reasons.ts';
 export * from './table/readiness.ts';
 export * from './proxy/reverse-proxy.ts';
 export * from './table/routes.ts';
+export { schemaCheck } from './table/schema-check.ts';
 export { Type, type JsonSchema, type Static } from './table/schema.ts';
 export * from './bytes/static-files.ts';
 export { StartingListener } from './listen/starting-listener.ts';

@@ -97,7 +97,7 @@ export const ERRORS = {
     406,
     false,
     REJECTED,
-    'the object has coded variants, and Accept-Encoding accepts none of its variants; identity is refused only by the weight 0 for it or for *; an object without coded variants is always sent',
+    'the object has coded variants, and Accept-Encoding accepts none of its variants; identity is refused only by the weight 0 for it or for *; an object without coded variants is always sent; or Accept accepts no media type of the answer',
   ),
   conflict: row(409, false, REJECTED, 'it contradicts the stored state'),
   address_mismatch: row(

@@ -32,10 +32,11 @@ export const MAILBOX_LIMITS = {
 } as const;
 
 /** Not `send`, which is a route. */
-const TOPIC = /^[a-z0-9_]+(?:\.[a-z0-9_]+)*$/;
+export const TOPIC_PATTERN = '^(?!send$)[a-z0-9_]+(?:\\.[a-z0-9_]+)*$';
+const TOPIC = new RegExp(TOPIC_PATTERN);
 
 export function isTopic(name: unknown): name is string {
-  return typeof name === 'string' && name.length <= MAILBOX_LIMITS.topic_chars && name !== 'send' && TOPIC.test(name);
+  return typeof name === 'string' && name.length <= MAILBOX_LIMITS.topic_chars && TOPIC.test(name);
 }
 
 /** The value that a capability's `name` caveat is compared with: `name ^= hooks.git/` must not open `hooks.github`. */

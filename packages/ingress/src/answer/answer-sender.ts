@@ -64,6 +64,8 @@ export class AnswerSender {
       }
       case 'text':
         return responder.text(res, answer.status, answer.media_type, answer.text, corr_id, answer.headers);
+      case 'data':
+        return responder.data(res, answer, corr_id);
       case 'empty':
         return responder.empty(res, answer.status, corr_id, answer.headers);
       case 'bytes':

@@ -12,7 +12,10 @@ import { problemFor } from './problem.ts';
 import { lingerOnClose } from '../connection/linger.ts';
 import type { Reasons } from './reasons.ts';
 import { Exchange } from '../request/exchange.ts';
-import type { AnswerHeaders } from '../table/routes.ts';
+import { endWith } from '../bytes/transfer.ts';
+import type { AnswerHeaders, RouteAnswer } from '../table/routes.ts';
+
+type DataAnswer = Extract<RouteAnswer, { readonly kind: 'data' }>;
 
 /** An unread body up to this size is read and dropped, which costs less than a new connection. */
 const DISCARD_BYTES_MAX = 64 * 1024;
@@ -73,6 +76,15 @@ export class Responder {
     if (res.req.method === 'HEAD') res.end();
     // ASCII text needs no encoding.
     else res.end(text, bytes === text.length ? 'latin1' : 'utf8');
+  }
+
+  data(res: ServerResponse, { status, media_type, pieces, headers }: DataAnswer, corr_id: string): void {
+    const head = this.#head(res, corr_id, headers);
+    const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    head.push('Content-Type', media_type, 'Content-Length', String(bytes));
+    res.writeHead(status, head);
+    if (res.req.method === 'HEAD') res.end();
+    else endWith(res, pieces);
   }
 
   /** The head of an answer whose length is not known. */

@@ -21,7 +21,7 @@ import type { Exchange } from './exchange.ts';
 import type { IngressMetrics } from '../ingress-metrics.ts';
 import { jsonText } from '../body/json-text.ts';
 import type { IngressConfig } from '../limits.ts';
-import { isJson, prepareRoute } from '../table/prepared-route.ts';
+import { isJson, isRawType, prepareRoute } from '../table/prepared-route.ts';
 import type { DeclaredDeadlines, LaneQueue, PreparedRoute } from '../table/prepared-route.ts';
 import { refusalDelay_ms } from '../guards/reserve-entry.ts';
 import { validationError } from '../table/route-errors.ts';
@@ -167,9 +167,7 @@ export class Pipeline {
       if (exchange.has_body) throw new RonError('bad_request', 'this route accepts no body');
       return this.#run(exchange, prepared);
     }
-    if (prepared.reads_json && exchange.has_body && !isJson(exchange.content_type)) {
-      throw new RonError('unsupported_media', 'this route accepts application/json only');
-    }
+    if (prepared.reads_json && exchange.has_body) requireType(row, exchange.content_type);
     if ((exchange.body_length ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
     const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
     const is_plain = exchange.content_encoding === undefined && phase2 === undefined;
@@ -215,7 +213,7 @@ export class Pipeline {
   #gathered(exchange: Exchange, prepared: PreparedRoute, body: Uint8Array): void {
     exchange.body_due_ms = Infinity;
     exchange.body_bytes = body;
-    if (prepared.reads_json) {
+    if (prepared.reads_json && !isRawType(prepared.row, exchange.content_type)) {
       exchange.body = body.byteLength === 0 ? undefined : prepared.parts.parseJson(jsonText(body));
       check(prepared.parts.body, 'body', exchange.body ?? null);
     }
@@ -259,6 +257,12 @@ export class Pipeline {
 /** Whether a streamed body is small enough to be buffered instead. */
 function gathersWhole({ body, gather_bytes_max }: Route, length: string | undefined): boolean {
   return body === 'stream' && length !== undefined && Number(length) <= (gather_bytes_max ?? -1);
+}
+
+function requireType(row: Route, content_type: string | undefined): void {
+  if (isJson(content_type) || isRawType(row, content_type)) return;
+  const accepted = ['application/json', ...(row.body_types ?? [])].join(' or ');
+  throw new RonError('unsupported_media', `this route accepts ${accepted} only`);
 }
 
 /** A repeated key would be an array where all handlers expect text. */

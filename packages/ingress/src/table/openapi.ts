@@ -67,9 +67,9 @@ function operation(row: Route): Operation {
     summary: row.summary,
     ...(row.tags === undefined ? {} : { tags: row.tags }),
     ...(parameters.length === 0 ? {} : { parameters }),
-    ...(body === undefined ? {} : { requestBody: { required: true, content: jsonContent(body) } }),
+    ...(body === undefined ? {} : { requestBody: { required: true, content: contentOf(body, row.body_types) } }),
     ...(row.scope === null ? {} : { security: [{ capability: [row.scope] }] }),
-    responses: responses(response, row.statuses),
+    responses: responses(response, row),
   };
 }
 
@@ -98,17 +98,22 @@ function pathParameters(path: string, schema: JsonSchema | undefined): Parameter
 
 function responses(
   response: Readonly<Record<number, JsonSchema>> | undefined,
-  statuses: readonly number[] = [200],
+  { statuses = [200], answer_types }: Route,
 ): Operation['responses'] {
   if (response === undefined)
     return Object.fromEntries(statuses.map((status) => [status, { description: STATUS_CODES[status] ?? 'Answer' }]));
   const entries = Object.entries(response).map(([status, schema]) => [
     status,
-    { description: STATUS_CODES[status] ?? 'Answer', content: jsonContent(schema) },
+    {
+      description: STATUS_CODES[status] ?? 'Answer',
+      content: contentOf(schema, Number(status) < 300 ? answer_types : undefined),
+    },
   ]);
   return Object.fromEntries(entries) as Operation['responses'];
 }
 
-function jsonContent(schema: JsonSchema): Content {
-  return { 'application/json': { schema } };
+/** JSON, and further media types whose content no schema describes. */
+function contentOf(schema: JsonSchema, others: readonly string[] = []): Content {
+  const entries = others.map((type) => [type, { schema: { type: 'string', format: 'binary' } }] as const);
+  return { 'application/json': { schema }, ...Object.fromEntries(entries) };
 }

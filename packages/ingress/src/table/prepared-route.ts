@@ -69,7 +69,7 @@ export function prepareRoute(
     limits: {
       bytes_max: row.body_bytes_max ?? (streams ? Infinity : config.body_bytes_max),
       decompress_max_ratio: config.decompress_max_ratio,
-      decompress_abs_bytes: config.decompress_abs_bytes,
+      decompress_abs_bytes: Math.min(config.decompress_abs_bytes, row.decoded_bytes_max ?? Infinity),
     },
     reads_json: row.body === 'buffered' && row.schema?.body !== undefined,
     settles_first: !streams && row.facts_later === undefined,
@@ -95,8 +95,16 @@ function budgetOf(row: Route, deadlines: DeclaredDeadlines | undefined, config: 
 }
 
 export function isJson(content_type: string | undefined): boolean {
-  if (content_type === undefined) return false;
-  if (content_type === 'application/json') return true;
-  const end = content_type.indexOf(';');
-  return (end < 0 ? content_type : content_type.slice(0, end)).trim().toLowerCase() === 'application/json';
+  return content_type === 'application/json' || mediaTypeOf(content_type) === 'application/json';
+}
+
+/** Whether the row accepts a body of this type without parsing it. */
+export function isRawType({ body_types }: Route, content_type: string | undefined): boolean {
+  return body_types !== undefined && body_types.includes(mediaTypeOf(content_type) ?? '');
+}
+
+/** Without parameters, in lower case. */
+function mediaTypeOf(content_type: string | undefined): string | undefined {
+  const end = content_type?.indexOf(';') ?? -1;
+  return (end < 0 ? content_type : content_type?.slice(0, end))?.trim().toLowerCase();
 }

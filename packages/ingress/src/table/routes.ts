@@ -34,7 +34,7 @@ type Of<T, Fallback> = T extends JsonSchema ? Static<T> : Fallback;
 export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly params: Of<S['params'], Readonly<Record<string, string>>>;
   readonly query: Of<S['query'], Readonly<Record<string, string>>>;
-  /** The parsed body of a `buffered` route with a body schema. */
+  /** The parsed body of a `buffered` route with a body schema; undefined if it has one of the `body_types`. */
   readonly body: Of<S['body'], undefined>;
   /** The decoded bytes of a `buffered` body, for signatures over them. */
   readonly body_bytes: Uint8Array | undefined;
@@ -81,6 +81,13 @@ export type RouteAnswer =
       readonly text: string;
       readonly headers?: AnswerHeaders;
     }
+  | {
+      readonly kind: 'data';
+      readonly status: number;
+      readonly media_type: string;
+      readonly pieces: readonly Uint8Array[];
+      readonly headers?: AnswerHeaders;
+    }
   | { readonly kind: 'bytes'; readonly source: ByteSource; readonly headers?: AnswerHeaders }
   | StreamedAnswer
   | EventsAnswer
@@ -98,6 +105,17 @@ export const text = (status: number, media_type: string, body: string, headers?:
   headers === undefined
     ? { kind: 'text', status, media_type, text: body }
     : { kind: 'text', status, media_type, text: body, headers };
+
+/** Bytes in memory, of any method, without ranges and conditions. The pieces are sent in order and not copied. */
+export const data = (
+  status: number,
+  media_type: string,
+  pieces: readonly Uint8Array[],
+  headers?: AnswerHeaders,
+): RouteAnswer =>
+  headers === undefined
+    ? { kind: 'data', status, media_type, pieces }
+    : { kind: 'data', status, media_type, pieces, headers };
 
 /** Bytes with a known size and tag: the listener handles ranges and conditions. */
 export const bytes = (source: ByteSource, headers?: AnswerHeaders): RouteAnswer =>
@@ -153,7 +171,16 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly deadline?: string;
   /** Alternatively a total budget; for `stream` bodies and byte answers it ends with the first byte sent. Default: that of the listener. */
   readonly deadline_ms?: number;
-  /** Largest body. Default for `buffered`: that of the listener; for `stream`: none, the handler limits it. */
+  /**
+   * Media types that a `buffered` route with a body schema accepts besides JSON. Such a body is not parsed: the handler
+   * reads `body_bytes`. Default none.
+   */
+  readonly body_types?: readonly string[];
+  /** Media types of successful answers besides JSON, for the OpenAPI document. Default none. */
+  readonly answer_types?: readonly string[];
+  /** Largest body after decompression. Default: that of the listener, whatever `body_bytes_max` is. */
+  readonly decoded_bytes_max?: number;
+  /** Largest body, as it is sent. Default for `buffered`: that of the listener; for `stream`: none, the handler limits it. */
   readonly body_bytes_max?: number;
   /**
    * For `stream`: a body without a coding of at most this declared length is buffered before the handler runs, and

@@ -1,0 +1,75 @@
+/** `POST /{topic}/receive` and `GET /{topic}/peek`. */
+import type { LaneQueue, RouteAnswer, RouteContext } from '@ron/ingress';
+import type { Deadline } from '@ron/kernel';
+import { MAILBOX_LIMITS, type ReceiveRequest } from '@ron/proto';
+import type { Delivery, MailboxOperations } from '../mailbox/operations.ts';
+import { wantsBatch } from './accept.ts';
+import { Handover } from './handover.ts';
+import { messagesAnswer } from './messages-answer.ts';
+import type { LimitQuery, ReceiveBody, TopicParams } from './schemas.ts';
+
+export interface ReceiveRoutesInit {
+  readonly operations: Pick<MailboxOperations, 'receive' | 'awaitMessage' | 'peek'>;
+  /** The queue of the lane `settle`. */
+  readonly settle: LaneQueue;
+  /** The deadline of the part of a receive before its wait. */
+  readonly settleStep: (parent: Deadline) => Deadline;
+}
+
+type ReceiveContext = RouteContext<{ readonly params: typeof TopicParams; readonly body: typeof ReceiveBody }>;
+type PeekContext = RouteContext<{ readonly params: typeof TopicParams; readonly query: typeof LimitQuery }>;
+
+const PEEK_DEFAULT = 16;
+
+export async function receive(init: ReceiveRoutesInit, context: ReceiveContext): Promise<RouteAnswer> {
+  const asBatch = wantsBatch(context.headers.accept);
+  const request = completed((context.body as ReceiveRequest | undefined) ?? {});
+  const handover = new Handover(context.gone);
+  const ready = await receiveNow(init, context, request, handover);
+  const isDone = ready.messages.length > 0 || request.wait_ms === 0;
+  const { messages } = isDone ? ready : await receiveLater(init, context, request, handover);
+  return handover.answered(messagesAnswer(messages, asBatch));
+}
+
+async function receiveNow(
+  { operations, settle, settleStep }: ReceiveRoutesInit,
+  { params: { topic }, deadline }: ReceiveContext,
+  request: ReceiveRequest,
+  handover: Handover,
+): Promise<Delivery> {
+  using step = settleStep(deadline);
+  const work = async (scope: Deadline): Promise<Delivery> =>
+    handover.hold(await operations.receive(topic, request, scope.signal));
+  return await settle.submit('settle', step, work, topic);
+}
+
+/** Waits without an in-flight permit and outside the queue. */
+async function receiveLater(
+  { operations }: ReceiveRoutesInit,
+  context: ReceiveContext,
+  request: ReceiveRequest,
+  handover: Handover,
+): Promise<Delivery> {
+  const { params, deadline, draining } = context;
+  return await context.park(async () =>
+    handover.hold(await operations.awaitMessage(params.topic, request, deadline.signal, draining)),
+  );
+}
+
+/** With the defaults of all fields. */
+function completed(request: ReceiveRequest): Required<ReceiveRequest> {
+  return {
+    max: request.max ?? 1,
+    visibility_ms: request.visibility_ms ?? MAILBOX_LIMITS.visibility_ms_default,
+    wait_ms: request.wait_ms ?? 0,
+    bytes_max: request.bytes_max ?? MAILBOX_LIMITS.receive_bytes_default,
+  };
+}
+
+export async function peek({ operations, settle }: ReceiveRoutesInit, context: PeekContext): Promise<RouteAnswer> {
+  const { params, query, deadline, headers } = context;
+  const asBatch = wantsBatch(headers.accept);
+  const limit = Number(query.limit ?? PEEK_DEFAULT);
+  const work = (scope: Deadline) => operations.peek(params.topic, limit, scope.signal);
+  return messagesAnswer(await settle.submit('settle', deadline, work, params.topic), asBatch);
+}

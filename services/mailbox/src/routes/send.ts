@@ -1,0 +1,47 @@
+/** `POST /send` and `POST /{topic}`. [mailbox I-1] Both answer after the sync of their messages. */
+import { json, type LaneQueue, type RouteAnswer, type RouteContext } from '@ron/ingress';
+import { RonError, type ErrorCode } from '@ron/kernel';
+import { topicFact, type OutgoingMessage, type SendError, type SendResult } from '@ron/proto';
+import type { MailboxOperations } from '../mailbox/operations.ts';
+import { framedMessages, jsonMessages, singleMessage } from './outgoing.ts';
+import type { SendBody, TopicParams } from './schemas.ts';
+
+export interface SendRoutesInit {
+  readonly operations: Pick<MailboxOperations, 'send'>;
+  /** The queue of the lane `send`. */
+  readonly send: LaneQueue;
+}
+
+type BatchContext = RouteContext<{ readonly body: typeof SendBody }>;
+type SingleContext = RouteContext<{ readonly params: typeof TopicParams }>;
+
+const CODES: Readonly<Record<SendError, ErrorCode>> = {
+  conflict: 'conflict',
+  full: 'storage_full',
+  topic: 'not_found',
+};
+
+export async function sendBatch(init: SendRoutesInit, context: BatchContext): Promise<RouteAnswer> {
+  const { body, body_bytes } = context;
+  // A framed body is not parsed by the listener.
+  const given = body as typeof body | undefined;
+  const messages = given === undefined ? framedMessages(body_bytes!) : jsonMessages(given.messages);
+  for (const topic of new Set(messages.map((message) => message.topic))) context.actsOn({ name: topicFact(topic) });
+  return json(200, { results: await stored(init, context, messages) });
+}
+
+export async function sendOne(init: SendRoutesInit, context: SingleContext): Promise<RouteAnswer> {
+  const message = singleMessage(context.params.topic, context);
+  const [result] = await stored(init, context, [message]);
+  if (!('error' in result!)) return json(result!.duplicate ? 200 : 201, result);
+  const { error, detail, id } = result;
+  throw new RonError(CODES[error], detail, { ...(id !== undefined && { details: { id } }) });
+}
+
+function stored(
+  { operations, send }: SendRoutesInit,
+  { deadline }: Pick<RouteContext, 'deadline'>,
+  messages: readonly OutgoingMessage[],
+): Promise<readonly SendResult[]> {
+  return send.submit('send', deadline, (scope) => operations.send(messages, scope.signal), messages[0]!.topic);
+}
