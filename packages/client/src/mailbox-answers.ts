@@ -69,7 +69,7 @@ function isTexts(value: unknown): boolean {
 
 /** Each stored message must have the hash of the payload that was sent. */
 export function requireSendResults(answer: unknown, sent: readonly OutgoingMessage[]): readonly SendResult[] {
-  const results = resultsOf<SendResult>(answer, sent.length, 'send');
+  const results = resultsOf(answer, sent.length, 'send') as readonly SendResult[];
   for (const [index, result] of results.entries()) {
     if (typeof result !== 'object' || result === null) throw wrong('a result is not an object', 'send');
     if ('error' in result) continue;
@@ -82,14 +82,14 @@ export function requireSendResults(answer: unknown, sent: readonly OutgoingMessa
 }
 
 export function requireTokenResults(answer: unknown, count: number, op: string): readonly TokenResult[] {
-  const results = resultsOf<TokenResult>(answer, count, op);
+  const results = resultsOf(answer, count, op) as readonly TokenResult[];
   if (!results.every((result) => result === 'ok' || result === 'stale' || result === 'unknown'))
     throw wrong('a result is unknown', op);
   return results;
 }
 
-function resultsOf<T>(answer: unknown, count: number, op: string): readonly T[] {
+function resultsOf(answer: unknown, count: number, op: string): readonly unknown[] {
   const results = (answer as { results?: unknown } | null)?.results;
   if (!Array.isArray(results) || results.length !== count) throw wrong(`it has not ${count} results`, op);
-  return results as T[];
+  return results;
 }

@@ -100,7 +100,7 @@ test('`gone` aborts if the client leaves while data is sent, and not after it ha
   client.head('GET', '/large');
   await client.until(/\r\n\r\n/);
   client.destroy();
-  await eventually(() => gone[0] === true);
+  await eventually('gone', () => gone[0] === true);
   await send(x.url, 'GET', '/small');
   const leaving = await RawClient.open(x.port);
   leaving.head('GET', '/small');

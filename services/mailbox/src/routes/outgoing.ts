@@ -13,7 +13,8 @@ import { Head, type SendBody } from './schemas.ts';
 type MessageHead = Omit<OutgoingMessage, 'payload'>;
 
 const { headers_bytes, key_bytes, message_bytes, delay_ms: delay_ms_max } = MAILBOX_LIMITS;
-const CONTROL = /[\u0000-\u0008\u000a-\u001f\u007f]/;
+/** All but tab. */
+const CONTROL = /[^\P{Cc}\t]/u;
 /** Seconds, as in `Request-Timeout`. */
 const SECONDS = /^[0-9]{1,6}(?:\.[0-9]{1,3})?$/;
 const VISIBLE_ASCII = /^[\u0020-\u007e]+$/;

@@ -23,7 +23,7 @@ const PEEK_DEFAULT = 16;
 
 export async function receive(init: ReceiveRoutesInit, context: ReceiveContext): Promise<RouteAnswer> {
   const asBatch = wantsBatch(context.headers.accept);
-  const request = completed((context.body as ReceiveRequest | undefined) ?? {});
+  const request = completed(context.body ?? {});
   const handover = new Handover(context.gone);
   const ready = await receiveNow(init, context, request, handover);
   const isDone = ready.messages.length > 0 || request.wait_ms === 0;

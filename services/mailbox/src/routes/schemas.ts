@@ -23,8 +23,8 @@ const DAY_MS = 86_400_000;
 const TIB = 2 ** 40;
 
 const strict = { additionalProperties: false } as const;
-/** `null` stands for a request without a body. */
-const optionalBody = { type: ['object', 'null'], ...strict } as const;
+/** A request without a body fits too: the listener checks it as `null`, and the handler gets undefined. */
+const orNone = <T>(schema: JsonSchema<T>): JsonSchema<T | undefined> => ({ ...schema, type: ['object', 'null'] });
 const count = (maximum: number): JsonSchema<number> => Type.Integer({ minimum: 1, maximum });
 const Count = Type.Integer({ minimum: 0 });
 
@@ -81,14 +81,16 @@ export const SendResults = Type.Object(
   strict,
 );
 
-export const ReceiveBody = Type.Object(
-  {
-    max: Type.Optional(count(batch_messages)),
-    visibility_ms: Type.Optional(Type.Integer({ minimum: visibility_ms_min, maximum: visibility_ms_max })),
-    wait_ms: Type.Optional(Type.Integer({ minimum: 0, maximum: wait_ms })),
-    bytes_max: Type.Optional(count(receive_bytes_max)),
-  },
-  optionalBody,
+export const ReceiveBody = orNone(
+  Type.Object(
+    {
+      max: Type.Optional(count(batch_messages)),
+      visibility_ms: Type.Optional(Type.Integer({ minimum: visibility_ms_min, maximum: visibility_ms_max })),
+      wait_ms: Type.Optional(Type.Integer({ minimum: 0, maximum: wait_ms })),
+      bytes_max: Type.Optional(count(receive_bytes_max)),
+    },
+    strict,
+  ),
 );
 
 const peekedFields = {
@@ -199,12 +201,14 @@ export const DeleteQuery = Type.Object(
   },
   strict,
 );
-export const ReplayBody = Type.Object(
-  {
-    seqs: Type.Optional(Type.Array(Count, { minItems: 1, maxItems: page })),
-    limit: Type.Optional(count(page)),
-  },
-  optionalBody,
+export const ReplayBody = orNone(
+  Type.Object(
+    {
+      seqs: Type.Optional(Type.Array(Count, { minItems: 1, maxItems: page })),
+      limit: Type.Optional(count(page)),
+    },
+    strict,
+  ),
 );
 export const Replayed = Type.Object({ replayed: Count, left: Count }, strict);
 export const Deleted = Type.Object({ deleted: Count, left: Count }, strict);

@@ -54,7 +54,7 @@ export async function listDead(init: TopicRoutesInit, context: DeadContext): Pro
 }
 
 export async function replayDead(init: TopicRoutesInit, context: ReplayContext): Promise<RouteAnswer> {
-  const which = selected((context.body as DeadSelection | undefined) ?? {});
+  const which = selected(context.body ?? {});
   const replay = (signal: AbortSignal) => init.operations.replayDead(context.params.topic, which, signal);
   return json(200, await inQueue(init, context, replay));
 }
