@@ -72,6 +72,26 @@ test('appends that do not wait for a sync are reported by the sync that covers t
   assert.deepEqual(keys(), [1, 2, 3, 4, 5]);
 });
 
+test('an append that does not wait for a sync resolves before the sync of its batch', async () => {
+  await log.append([record(1)], signal);
+  const order: string[] = [];
+  const durable = log.append([record(2)], signal).then(() => order.push('synced'));
+  const lazy = log.append([record(3)], signal, { durable: false }).then(() => order.push('written'));
+  await Promise.all([durable, lazy]);
+  assert.equal(log.stats.batches_total, 2, 'both are in one batch');
+  assert.deepEqual(order, ['written', 'synced']);
+});
+
+test('an append that does not wait for a sync succeeds even if the sync of its batch fails', async () => {
+  await log.append([record(1)], signal);
+  isBroken = true;
+  const durable = log.append([record(2)], signal);
+  const lazy = log.append([record(3)], signal, { durable: false });
+  await assert.rejects(durable);
+  await lazy;
+  assert.deepEqual(keys(), [1]);
+});
+
 test('records whose sync failed are never reported', async () => {
   await log.append([record(1)], signal);
   await log.append([record(2)], signal, { durable: false });

@@ -1,8 +1,8 @@
 /**
  * Group commit: one write and one sync for all waiting appends.
  *
- * Contract: an append is answered exactly once, after the `commit` of its batch has ended. A batch succeeds or fails as a
- * whole; batches are committed in order, one at a time. After `close`, waiting appends are still committed and new ones are
+ * Contract: an append is answered exactly once, after the `commit` of its batch has ended, or earlier if `commit` says so. All
+ * other appends of a batch succeed or fail together; batches are committed in order, one at a time. After `close`, waiting appends are still committed and new ones are
  * refused.
  * Bound: `queue_bytes_max` bytes wait, or one larger entry. One batch has `batch_bytes_max` bytes and `batch_count_max` parts,
  * or one larger entry.
@@ -29,8 +29,11 @@ export interface GroupCommitInit<T, R> {
   batch_count_max?: number | undefined;
   /** The parts of an entry, such as its records. Default 1. */
   countOf?(item: T): number;
-  /** Writes and syncs a batch; returns the result of each entry, in order. An error is the result of every entry. */
-  commit(batch: readonly T[]): Promise<readonly R[]>;
+  /**
+   * Writes and syncs a batch; returns the result of each entry, in order. An error is the result of every entry. Entries
+   * that need not wait for the end get their result by `answer`, with their index in the batch.
+   */
+  commit(batch: readonly T[], answer: (index: number, result: R) => void): Promise<readonly R[]>;
 }
 
 export class GroupCommit<T, R> implements AsyncDisposable {
@@ -131,14 +134,20 @@ export class GroupCommit<T, R> implements AsyncDisposable {
   }
 
   async #commitBatch(batch: readonly Waiting<T, R>[]): Promise<void> {
+    const waiting: (Waiting<T, R> | undefined)[] = [...batch];
+    const answer = (index: number, result: R): void => {
+      waiting[index]?.parked.wake(result);
+      waiting[index] = undefined;
+    };
     try {
-      const results = await this.#init.commit(batch.map((entry) => entry.item));
+      const items = batch.map((entry) => entry.item);
+      const results = await this.#init.commit(items, answer);
       assert(results.length === batch.length, 'a commit answers every entry');
       this.batches_total += 1;
       this.entries_total += batch.length;
-      batch.forEach((entry, index) => entry.parked.wake(results[index] as R));
+      results.forEach((result, index) => answer(index, result));
     } catch (error) {
-      for (const entry of batch) entry.parked.fail(error);
+      for (const entry of waiting) entry?.parked.fail(error);
     }
   }
 }

@@ -118,7 +118,7 @@ export class SegmentLog implements AsyncDisposable {
       batch_bytes_max: init.batch_bytes_max ?? 8 * MIB,
       batch_count_max: init.batch_records_max,
       countOf: ({ records }) => records.length,
-      commit: (batch) => this.#writer.commit(batch),
+      commit: (batch, answer) => this.#writer.commit(batch, answer),
     });
   }
 

@@ -113,11 +113,19 @@ export class SegmentWriter {
     this.#rotateNext = true;
   }
 
-  /** Writes a batch, and syncs it if one of its groups is durable. Returns the places of each group's records. */
-  async commit(batch: readonly Group[]): Promise<readonly (readonly Appended[])[]> {
+  /**
+   * Writes a batch, and syncs it if one of its groups is durable. Returns the places of each group's records. Groups that
+   * need not be durable get theirs by `answer` before the sync, unless too many wait for it.
+   */
+  async commit(
+    batch: readonly Group[],
+    answer: (index: number, places: readonly Appended[]) => void,
+  ): Promise<readonly (readonly Appended[])[]> {
     const results: (readonly Appended[])[] = [];
     while (results.length < batch.length) await this.#commitPart(batch, results);
-    if (batch.some((group) => group.durable) || this.#hasManyUnsynced()) await this.#makeDurable();
+    const hasMany = this.#hasManyUnsynced();
+    for (const [index, group] of batch.entries()) if (!group.durable && !hasMany) answer(index, results[index]!);
+    if (hasMany || batch.some((group) => group.durable)) await this.#makeDurable();
     this.#failures = 0;
     this.#refusal = undefined;
     return results;
