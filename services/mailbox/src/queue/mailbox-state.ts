@@ -223,7 +223,7 @@ export class MailboxState {
   // --- transitions
   /** Adds a message as ready or delayed. */
   add({ topic, seq, place, sent_ms, due_ms, key, isMoved }: NewMessage): Slot {
-    if (this.#table.find(seq) !== NONE) throw new Error(`message ${seq} exists`);
+    if (seq <= this.last_seq && this.#table.find(seq) !== NONE) throw new Error(`message ${seq} exists`);
     const slot = this.#table.add({ seq, topic: topic.index, place, sent_ms });
     topic.waiting_order.add(slot);
     this.#segments.add(place);

@@ -20,6 +20,8 @@ import { NONE, type Slot, STATE, type State } from './states.ts';
 
 const U32 = 2 ** 32;
 const SECOND_MS = 1000;
+/** Of the columns. */
+const ROW_BYTES = 52;
 const STATE_BITS = 7;
 const REASON_SHIFT = 6;
 const REASONS: readonly DeadReason[] = ['max_deliveries', 'nacked', 'expired', 'damaged'];
@@ -35,39 +37,41 @@ export const FLAG = {
   behind: 32,
 } as const;
 
+/** The columns lie in one buffer, the widest first. */
 class Page {
+  readonly due_ms: Float64Array;
   readonly next: Int32Array;
   readonly heap_index: Int32Array;
   readonly seq_low: Uint32Array;
-  readonly seq_high: Uint16Array;
   readonly segment: Uint32Array;
   readonly offset: Uint32Array;
   readonly payload_bytes: Uint32Array;
-  readonly meta_bytes: Uint16Array;
   readonly sent_s: Uint32Array;
+  readonly delivery: Uint32Array;
+  readonly nonce: Uint32Array;
+  readonly seq_high: Uint16Array;
+  readonly meta_bytes: Uint16Array;
+  readonly attempts: Uint16Array;
   readonly topic: Uint8Array;
   readonly word: Uint8Array;
-  readonly delivery: Uint32Array;
-  readonly attempts: Uint16Array;
-  readonly nonce: Uint32Array;
-  readonly due_ms: Float64Array;
 
   constructor(slots: number) {
-    this.next = new Int32Array(slots);
-    this.heap_index = new Int32Array(slots);
-    this.seq_low = new Uint32Array(slots);
-    this.seq_high = new Uint16Array(slots);
-    this.segment = new Uint32Array(slots);
-    this.offset = new Uint32Array(slots);
-    this.payload_bytes = new Uint32Array(slots);
-    this.meta_bytes = new Uint16Array(slots);
-    this.sent_s = new Uint32Array(slots);
-    this.topic = new Uint8Array(slots);
-    this.word = new Uint8Array(slots);
-    this.delivery = new Uint32Array(slots);
-    this.attempts = new Uint16Array(slots);
-    this.nonce = new Uint32Array(slots);
-    this.due_ms = new Float64Array(slots);
+    const buffer = new ArrayBuffer(ROW_BYTES * slots);
+    this.due_ms = new Float64Array(buffer, 0, slots);
+    this.next = new Int32Array(buffer, 8 * slots, slots);
+    this.heap_index = new Int32Array(buffer, 12 * slots, slots);
+    this.seq_low = new Uint32Array(buffer, 16 * slots, slots);
+    this.segment = new Uint32Array(buffer, 20 * slots, slots);
+    this.offset = new Uint32Array(buffer, 24 * slots, slots);
+    this.payload_bytes = new Uint32Array(buffer, 28 * slots, slots);
+    this.sent_s = new Uint32Array(buffer, 32 * slots, slots);
+    this.delivery = new Uint32Array(buffer, 36 * slots, slots);
+    this.nonce = new Uint32Array(buffer, 40 * slots, slots);
+    this.seq_high = new Uint16Array(buffer, 44 * slots, slots);
+    this.meta_bytes = new Uint16Array(buffer, 46 * slots, slots);
+    this.attempts = new Uint16Array(buffer, 48 * slots, slots);
+    this.topic = new Uint8Array(buffer, 50 * slots, slots);
+    this.word = new Uint8Array(buffer, 51 * slots, slots);
   }
 }
 

@@ -3,7 +3,7 @@
  *
  * Contract: `firstVisible` and `visible` give visible slots by sequence number, `after` gives all. A slot at the end, the usual
  * place of a new one, is added in O(1); others and removals take a binary search and a move inside one block.
- * Bound: 4 bytes for each slot in a FIFO; blocks of 256 that a removal leaves less than 3/4 full together are joined. A search for
+ * Bound: 4 bytes for each slot in a FIFO; blocks of 512 that a removal leaves less than 3/4 full together are joined. A search for
  * a visible slot visits at most each block once, and the slots of one block.
  */
 import { NONE, type Slot } from '../states.ts';
@@ -13,7 +13,7 @@ export interface OrderRows {
   isVisible(slot: Slot): boolean;
 }
 
-const BLOCK_SLOTS = 256;
+const BLOCK_SLOTS = 512;
 const JOINED_MAX = (BLOCK_SLOTS * 3) / 4;
 
 interface Block {
@@ -127,13 +127,20 @@ export class SlotOrder {
   #blockOf(seq: number): number {
     let low = 0;
     let high = this.#blocks.length - 1;
+    // New messages are in the last block, and those that are taken or settled mostly in the first one.
+    if (high > 0 && this.#beginOf(high) <= seq) return high;
+    if (high > 0 && this.#beginOf(1) > seq) return 0;
     while (low < high) {
       const middle = (low + high + 1) >>> 1;
-      const block = this.#blocks[middle]!;
-      if (this.#rows.seqOf(block.slots[block.begin]!) <= seq) low = middle;
+      if (this.#beginOf(middle) <= seq) low = middle;
       else high = middle - 1;
     }
     return low;
+  }
+
+  #beginOf(index: number): number {
+    const block = this.#blocks[index]!;
+    return this.#rows.seqOf(block.slots[block.begin]!);
   }
 
   /** The place of the first slot in the block that is not below `seq`. */
