@@ -1,11 +1,25 @@
-/** Gives back the space of settled messages. */
+/**
+ * Gives back the space of settled messages, the oldest segment first.
+ *
+ * Only the oldest segment is ever removed: a settlement must outlive the message records before it. A segment is due when it
+ * holds no live message, or when more than half of the log is settled; a remembered idempotency key counts as live.
+ *
+ * Contract: a message that is live stays in the log at every moment. The ledger is checked after each segment.
+ * A failure is reported and repeated after a backoff of `BACKOFF_MS_MIN` to `BACKOFF_MS_MAX`. On a full disk a segment is only
+ * compacted if the moves leave a part of the reserve for acks.
+ * Bound: one segment at a time, in steps (compact-segment.ts). Cancellation: by the signal, between two steps.
+ */
+import { RonError, sched, sleep } from '@ron/kernel';
+import { SEEN_BYTES } from './codec/entry-codec.ts';
+import { SegmentCompaction, type CompactedSegment } from './compact-segment.ts';
+import type { LedgerProblem } from './ledger/problems.ts';
 import type { LiveMessages } from './live-messages.ts';
 import type { MailboxLog } from './mailbox-log.ts';
 
 export type CompactorEvent =
-  | { readonly kind: 'segment removed'; readonly segment: number; readonly moved: number; readonly bytes: number }
+  | ({ readonly kind: 'segment removed' } & CompactedSegment)
   | { readonly kind: 'compaction failed'; readonly problem: string }
-  | { readonly kind: 'ledger broken'; readonly problem: string };
+  | { readonly kind: 'ledger broken'; readonly problem: LedgerProblem };
 
 export interface CompactorInit {
   log: MailboxLog;
@@ -13,11 +27,86 @@ export interface CompactorInit {
   onEvent: (event: CompactorEvent) => void;
 }
 
-export class Compactor {
-  constructor(_init: CompactorInit) {}
+const INTERVAL_MS = 250;
+const BACKOFF_MS_MIN = 1000;
+const BACKOFF_MS_MAX = 60_000;
+/** Of the reserve: left free by compaction. */
+const KEPT_SHARE = 1 / 4;
+/** A smaller segment is not closed early. */
+const ROTATE_BYTES_MIN = 256 * 1024;
 
-  /** The loop of the task `compactor`; ends when the signal aborts. */
-  run(_signal: AbortSignal): Promise<void> {
-    throw new Error('not written yet');
+export class Compactor {
+  readonly #init: CompactorInit;
+
+  constructor(init: CompactorInit) {
+    this.#init = init;
+  }
+
+  /** The loop of the task `compactor`; rejects when the signal aborts. */
+  async run(signal: AbortSignal): Promise<void> {
+    let failures = 0;
+    for (;;) {
+      try {
+        await this.pass(signal);
+        failures = 0;
+      } catch (error) {
+        signal.throwIfAborted();
+        failures += 1;
+        const problem = error instanceof Error ? error.message : String(error);
+        this.#init.onEvent({ kind: 'compaction failed', problem });
+      }
+      await sleep(failures === 0 ? INTERVAL_MS : backoff_ms(failures), signal, 'compactor');
+    }
+  }
+
+  /** Compacts segments until none is due, each at most once. */
+  async pass(signal: AbortSignal): Promise<void> {
+    for (let left = this.#init.log.log.files.numbers().length; left > 0 && this.#isDue(); left--) {
+      this.#requireRoom();
+      await this.compactOldest(signal);
+    }
+  }
+
+  /** Compacts the oldest segment even if it is not due; the one being written is closed first. False if there is none. */
+  async compactOldest(signal: AbortSignal): Promise<boolean> {
+    const { log, live, onEvent } = this.#init;
+    if (log.problem !== undefined) return false;
+    const segment = log.log.files.numbers()[0];
+    if (segment === undefined) return false;
+    if (segment === log.log.active) await log.rotate(signal);
+    if (segment === log.log.active) return false;
+    const compacted = await new SegmentCompaction(log, live, segment, signal).run();
+    onEvent({ kind: 'segment removed', ...compacted });
+    // [mailbox I-8] The ledger holds after each compaction.
+    const problem = log.check();
+    if (problem !== undefined) onEvent({ kind: 'ledger broken', problem });
+    return true;
+  }
+
+  #isDue(): boolean {
+    const { log, live } = this.#init;
+    if (log.problem !== undefined) return false;
+    const { files, active } = log.log;
+    const [oldest, next] = files.numbers();
+    if (oldest === undefined) return false;
+    const { bytes } = files.totals();
+    const settled = bytes - live.live_bytes - live.seen_keys * SEEN_BYTES;
+    const isMostlySettled = settled > bytes / 2;
+    // The segment being written is only closed early if the disk needs its space.
+    if (oldest === active || next === undefined) return isMostlySettled && bytes > ROTATE_BYTES_MIN && log.isFull;
+    return isMostlySettled || (live.liveBytesOf(oldest) === 0 && !log.hasKeys(oldest));
+  }
+
+  /** The moves must leave room for acks, which free more space later. */
+  #requireRoom(): void {
+    const { log, live } = this.#init;
+    const [oldest] = log.log.files.numbers();
+    const needed = oldest === undefined ? 0 : live.liveBytesOf(oldest);
+    const { free_bytes, bytes } = log.reserve;
+    if (needed === 0 || free_bytes - needed >= bytes * KEPT_SHARE) return;
+    throw new RonError('storage_full', `the disk is full: compaction needs ${needed} bytes, ${free_bytes} are free`);
   }
 }
+
+const backoff_ms = (failures: number): number =>
+  Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** (failures - 1)) * (0.75 + sched.random() / 2);

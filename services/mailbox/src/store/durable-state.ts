@@ -8,7 +8,7 @@ import type { Appended, DurableRecord, RecordInput } from '@ron/log';
 import { encodeBase } from './codec/entry-codec.ts';
 import { markId } from './codec/message-codec.ts';
 import { RECORD, type RecordTarget } from './records.ts';
-import type { Topics } from './topics.ts';
+import type { Topics } from './ledger/topics.ts';
 
 /** The context of a record: called with its place once it is durable. */
 export type Apply = (place: Appended) => void;
@@ -18,9 +18,12 @@ export class DurableState {
   readonly target: RecordTarget;
   /** The number of the last durable record. */
   seq_last = 0;
+  /** Segments with `seen` records. */
+  readonly key_segments: Set<number>;
 
-  constructor(topics: Topics, target: RecordTarget) {
+  constructor(topics: Topics, key_segments: Set<number>, target: RecordTarget) {
     this.topics = topics;
+    this.key_segments = key_segments;
     this.target = target;
   }
 
@@ -28,6 +31,7 @@ export class DurableState {
     for (let index = 0; index < records.length; index++) {
       const place = places[index]!;
       if (place.seq > this.seq_last) this.seq_last = place.seq;
+      if (records[index]!.type === RECORD.seen) this.key_segments.add(place.segment);
       (records[index]!.context as Apply | undefined)?.(place);
     }
     this.target.onEnd?.();

@@ -3,6 +3,7 @@
  * except `damaged`.
  */
 import type { Position } from '@ron/log';
+import type { DeadReason } from '@ron/proto';
 import type { SeenEntry } from './records.ts';
 
 /** The state of a message in RAM, as in `MessageState`. */
@@ -19,8 +20,8 @@ export interface HeldMessage {
   readonly not_before_ms: number;
   /** The last error that a nack stated, if it is kept in RAM. */
   readonly error: string | undefined;
-  /** Of a dead letter; `at`: the record that holds its reason and its last error, see `MailboxLog.readDead`. */
-  readonly dead: { readonly dead_ms: number; readonly at: Position } | undefined;
+  /** Of a dead letter; `at`: the record that holds its last error, see `MessageReader.readDead`. */
+  readonly dead: { readonly reason: DeadReason; readonly dead_ms: number; readonly at: Position } | undefined;
 }
 
 /** `settling`: an ack, a dead letter or a removal is syncing. `gone`: acknowledged, removed, or never known. */

@@ -20,17 +20,19 @@ import { encodeLeased, encodeReturned, encodeSettled, encodeTopic } from './code
 import { encodeMessageId, encodeMeta, markId } from './codec/message-codec.ts';
 import type { Apply, DurableState } from './durable-state.ts';
 import { openLog, type MailboxLogInit, type OpenedLog } from './open-log.ts';
-import type { LedgerProblem } from './problems.ts';
+import type { LedgerProblem } from './ledger/problems.ts';
 import { MessageReader } from './read-message.ts';
 import {
   RECORD,
   type LeaseEntry,
   type MessageInput,
+  type RecordTarget,
   type ReturnEntry,
   type SettledEntry,
   type TopicTotals,
 } from './records.ts';
-import { countSettled, heldProblem } from './replay.ts';
+import { countSettled, heldProblem } from './ledger/replay.ts';
+import type { Topics } from './ledger/topics.ts';
 import { TopicNumbers } from './topic-numbers.ts';
 
 export type { MailboxLogInit, ReplayProgress, StoreEvent } from './open-log.ts';
@@ -78,6 +80,30 @@ export class MailboxLog implements AsyncDisposable {
   /** Whether the free space is down to the reserve, so that messages are refused. */
   get isFull(): boolean {
     return this.reserve.isReached(0);
+  }
+
+  get topics(): Topics {
+    return this.#state.topics;
+  }
+
+  get target(): RecordTarget {
+    return this.#state.target;
+  }
+
+  /** The number of the last durable record. */
+  get seq_durable(): number {
+    return this.#state.seq_last;
+  }
+
+  /** Whether a segment holds `seen` records. */
+  hasKeys(segment: number): boolean {
+    return this.#state.key_segments.has(segment);
+  }
+
+  /** Begins a new segment, so that the one being written can be compacted. */
+  async rotate(signal: AbortSignal): Promise<void> {
+    this.log.rotate();
+    await this.log.sync(signal);
   }
 
   /** The totals of a topic by the durable records. */

@@ -8,13 +8,13 @@
 import { join } from 'node:path';
 import { RonError, sched } from '@ron/kernel';
 import { realFileSystem, recordBytes, Reserve, SegmentLog, type FileSystem } from '@ron/log';
-import { acceptedEntry, readAcceptance, removeAcceptance } from './accept.ts';
+import { acceptedEntry, readAcceptance, removeAcceptance } from './ledger/accept.ts';
 import { encodeAccepted, encodeSettled } from './codec/entry-codec.ts';
 import { markId } from './codec/message-codec.ts';
 import { DurableState } from './durable-state.ts';
-import type { LedgerProblem } from './problems.ts';
+import type { LedgerProblem } from './ledger/problems.ts';
 import { RECORD, type AcceptedEntry, type RecordTarget, type SettledEntry } from './records.ts';
-import { countSettled, Replay } from './replay.ts';
+import { countSettled, Replay } from './ledger/replay.ts';
 
 export interface ReplayProgress {
   readonly bytes: number;
@@ -73,7 +73,7 @@ export async function openLog(init: MailboxLogInit): Promise<OpenedLog> {
     const reserve = new Reserve(async () => await fs.room?.(dir));
     await reserve.measure();
     const replay = new Replay(init.target);
-    const state = new DurableState(replay.topics, init.target);
+    const state = new DurableState(replay.topics, replay.key_segments, init.target);
     log = await replayLog(init, fs, replay, state);
     state.seq_last = replay.sequence.last ?? 0;
     const problem = await new Start(init, fs, log, replay, state).run();
@@ -117,7 +117,11 @@ async function sizeOf(fs: FileSystem, segments: string): Promise<number> {
   let bytes = 0;
   for (const name of await fs.list(segments).catch(() => [])) {
     const file = await fs.open(join(segments, name), 'read');
-    bytes += await file.size().finally(() => file.close());
+    try {
+      bytes += await file.size();
+    } finally {
+      await file.close();
+    }
   }
   return bytes;
 }

@@ -6,11 +6,11 @@
  */
 import { decodeHeader, HEADER_BYTES, type LogRecord, type Position, type SegmentLog } from '@ron/log';
 import type { DeadReason } from '@ron/proto';
-import { MalformedRecord } from './codec/bytes.ts';
+import { orDamaged } from './codec/bytes.ts';
 import { decodeSettled } from './codec/entry-codec.ts';
 import { decodeMessageId, DecodedMeta, isMetaIntact } from './codec/message-codec.ts';
 import { RECORD, type MessageMeta, type MessagePlace } from './records.ts';
-import type { Topics } from './topics.ts';
+import type { Topics } from './ledger/topics.ts';
 
 export interface StoredMessage {
   /** ULID, 16 bytes. */
@@ -92,14 +92,5 @@ export class MessageReader {
       meta: new DecodedMeta(this.#topics.nameOf(id.topic), Buffer.from(buffer, byteOffset, length)),
       payload: record.payload,
     }));
-  }
-}
-
-function orDamaged<T>(decode: () => T): T | undefined {
-  try {
-    return decode();
-  } catch (error) {
-    if (!(error instanceof MalformedRecord)) throw error;
-    return undefined;
   }
 }

@@ -5,7 +5,7 @@
  * which may fail. Groups that overlap use the same number. A number is free again when no group uses it.
  * Bound: one entry for each topic of the groups in progress.
  */
-import type { Topics } from './topics.ts';
+import type { Topics } from './ledger/topics.ts';
 
 interface Pending {
   readonly number: number;

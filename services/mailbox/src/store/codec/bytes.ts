@@ -8,6 +8,16 @@
 
 export class MalformedRecord extends Error {}
 
+/** Undefined if the record is malformed. */
+export function orDamaged<T>(decode: () => T): T | undefined {
+  try {
+    return decode();
+  } catch (error) {
+    if (!(error instanceof MalformedRecord)) throw error;
+    return undefined;
+  }
+}
+
 const U16 = 2 ** 16;
 const U32 = 2 ** 32;
 /** The length that stands for an absent string. */

@@ -1,6 +1,6 @@
 /** A state of messages in plain maps, for tests of the store: the simplest correct `RecordTarget` and `LiveMessages`. */
 import { recordBytes, type Position } from '@ron/log';
-import type { TopicPolicy } from '@ron/proto';
+import type { DeadReason, TopicPolicy } from '@ron/proto';
 import type { LiveMessages, Liveness } from '../live-messages.ts';
 import type { MailboxLog } from '../mailbox-log.ts';
 import type {
@@ -27,7 +27,7 @@ export interface NaiveMessage {
   visibility_ms: number;
   not_before_ms: number;
   error: string | undefined;
-  dead: { dead_ms: number; at: Position } | undefined;
+  dead: { reason: DeadReason; dead_ms: number; at: Position } | undefined;
 }
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
@@ -56,7 +56,7 @@ export class NaiveState implements RecordTarget, LiveMessages {
       return;
     }
     const { topic, idempotency_key } = meta;
-    if (moved === undefined && idempotency_key !== undefined) {
+    if (idempotency_key !== undefined) {
       this.seen.set(this.#keyHash(topic, idempotency_key), {
         topic,
         hash: Buffer.from(this.#keyHash(topic, idempotency_key), 'hex'),
@@ -75,7 +75,7 @@ export class NaiveState implements RecordTarget, LiveMessages {
       error: undefined,
     };
     const not_before_ms = moved?.not_before_ms ?? meta.not_before_ms;
-    const dead = moved?.dead && { dead_ms: moved.dead.dead_ms, at: place };
+    const dead = moved?.dead && { ...moved.dead, at: place };
     const lease = { delivery, attempts, nonce, until_ms, visibility_ms };
     this.messages.set(seq, { seq, topic, id: hex(id), place, ...lease, not_before_ms, error, dead });
   }
@@ -97,8 +97,10 @@ export class NaiveState implements RecordTarget, LiveMessages {
       this.settling.delete(entry.seq);
       if (entry.outcome !== 'dead') this.messages.delete(entry.seq);
       else if (known !== undefined) {
-        known.dead = { dead_ms: entry.dead_ms, at: { segment: at.segment, offset: at.offset } };
+        const { reason, dead_ms } = entry;
+        known.dead = { reason, dead_ms, at: { segment: at.segment, offset: at.offset } };
         known.attempts = entry.attempts;
+        known.error = entry.error;
       }
     }
   }

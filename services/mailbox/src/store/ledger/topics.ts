@@ -6,8 +6,8 @@
  */
 import { assert } from '@ron/kernel';
 import type { TopicPolicy } from '@ron/proto';
-import { MalformedRecord } from './codec/bytes.ts';
-import type { BaseEntry, TopicBase, TopicTotals } from './records.ts';
+import { MalformedRecord } from '../codec/bytes.ts';
+import type { BaseEntry, TopicBase, TopicTotals } from '../records.ts';
 
 const TOPICS_MAX = 4096;
 

@@ -7,7 +7,7 @@
 import { join } from 'node:path';
 import { readWhole, realFileSystem, writeWhole, type FileSystem } from '@ron/log';
 import type { LedgerProblem } from './problems.ts';
-import type { AcceptedEntry, HeldCounts, TopicTotals } from './records.ts';
+import type { AcceptedEntry, HeldCounts, TopicTotals } from '../records.ts';
 import type { Topics } from './topics.ts';
 
 const FILE = 'accept.json';

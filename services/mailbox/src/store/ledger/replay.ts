@@ -7,7 +7,7 @@
  * Bound: as in problems.ts and sequence.ts; `damaged` has one entry for each waiting message with a damaged body.
  */
 import type { Position, RecordHead } from '@ron/log';
-import { MalformedRecord } from './codec/bytes.ts';
+import { MalformedRecord, orDamaged } from '../codec/bytes.ts';
 import {
   decodeAccepted,
   decodeBase,
@@ -16,8 +16,15 @@ import {
   decodeSeen,
   decodeSettled,
   decodeTopic,
-} from './codec/entry-codec.ts';
-import { decodeMessageId, DecodedMeta, isMetaIntact, lostMeta, markIn, type MessageId } from './codec/message-codec.ts';
+} from '../codec/entry-codec.ts';
+import {
+  decodeMessageId,
+  DecodedMeta,
+  isMetaIntact,
+  lostMeta,
+  markIn,
+  type MessageId,
+} from '../codec/message-codec.ts';
 import { Problems, type LedgerProblem } from './problems.ts';
 import {
   RECORD,
@@ -29,7 +36,7 @@ import {
   type RecordTarget,
   type SettledEntry,
   type TopicEntry,
-} from './records.ts';
+} from '../records.ts';
 import { rangeText, Sequence } from './sequence.ts';
 import { Topics, waitingOf, type TopicRow } from './topics.ts';
 
@@ -53,6 +60,8 @@ export class Replay {
   readonly sequence = new Sequence();
   /** Waiting messages with a damaged body, by number. */
   readonly damaged = new Map<number, DamagedMessage>();
+  /** Segments with `seen` records. */
+  readonly key_segments = new Set<number>();
   records = 0;
   readonly #target: RecordTarget;
   #found: string[] = [];
@@ -149,7 +158,7 @@ export class Replay {
     if (id.isMoved) this.sequence.moved(id.mark);
     else if (!this.sequence.next(seq, id.mark)) this.#problem(`record ${seq} is out of order`);
     if (!id.isMoved) row.sent += 1;
-    const decoded = bytes === undefined ? undefined : metaOrUndefined(row.topic, bytes);
+    const decoded = bytes && orDamaged(() => new DecodedMeta(row.topic, bytes));
     const meta: MessageMeta = decoded ?? lostMeta(row.topic, head.time_s * 1000);
     const moved = id.isMoved ? (decoded?.state ?? lostState(id.isDead, head.time_s * 1000)) : undefined;
     const place = { segment: position.segment, offset: position.offset, payload_bytes, meta_bytes };
@@ -177,6 +186,7 @@ export class Replay {
       case RECORD.topic:
         return this.#topic(decodeTopic(payload));
       case RECORD.seen:
+        this.key_segments.add(position.segment);
         return this.#target.onSeen(decodeSeen(payload, this.topics.nameOf));
       case RECORD.accepted:
         return this.#accepted(decodeAccepted(payload));
@@ -257,15 +267,6 @@ export function heldProblem(topics: Topics, held: Iterable<HeldCounts>): LedgerP
   const problems = new Problems();
   for (const item of heldDifferences(topics, held)) problems.add(item);
   return problems.report();
-}
-
-function metaOrUndefined(topic: string, bytes: Buffer): DecodedMeta | undefined {
-  try {
-    return new DecodedMeta(topic, bytes);
-  } catch (error) {
-    if (!(error instanceof MalformedRecord)) throw error;
-    return undefined;
-  }
 }
 
 const lostState = (isDead: boolean, time_ms: number): MessageState => ({

@@ -1,0 +1,208 @@
+/**
+ * Moves everything that is still needed out of a segment, then removes the segment.
+ *
+ *     live message        appended again with its number and its state
+ *     idempotency key     into a `seen` record, while it is remembered
+ *     the rest            its ledger totals are in the `base` of the next segment
+ *
+ * Contract: a message is moved only if it is unsettled; that check and the append are one synchronous step, so a settlement
+ * follows the move in the log. A message that is settling is waited for. The segment is removed when all moves are durable.
+ * After a failure or a crash in between, the next call continues: moved messages have another place.
+ * Bound: `STEP_BYTES` and one message, `STEP_MESSAGES` messages and `STEP_KEYS` keys are in memory.
+ * Cancellation: by the signal, between two steps.
+ */
+import { RonError, sleep } from '@ron/kernel';
+import { type Appended, type Position, type RecordHead, type RecordInput } from '@ron/log';
+import { orDamaged } from './codec/bytes.ts';
+import { decodeSeen, encodeSeen } from './codec/entry-codec.ts';
+import {
+  decodeMessageId,
+  DecodedMeta,
+  encodeMessageId,
+  encodeMeta,
+  isMetaIntact,
+  lostMeta,
+  markId,
+} from './codec/message-codec.ts';
+import type { HeldMessage, LiveMessages } from './live-messages.ts';
+import type { MailboxLog } from './mailbox-log.ts';
+import { RECORD, type MessageMeta, type MessageState, type SeenEntry } from './records.ts';
+
+const STEP_BYTES = 512 * 1024;
+const STEP_MESSAGES = 128;
+const STEP_KEYS = 1024;
+const SETTLING_POLL_MS = 2;
+
+export interface CompactedSegment {
+  readonly segment: number;
+  /** Messages. */
+  readonly moved: number;
+  /** On disk, of the removed segment. */
+  readonly bytes: number;
+}
+
+/** A message of the segment that was live when it was read. */
+interface Candidate {
+  readonly seq: number;
+  readonly time_s: number;
+  /** ULID, 16 bytes. */
+  readonly id: Uint8Array;
+  readonly topic: number;
+  readonly meta: MessageMeta;
+  readonly payload: Uint8Array;
+  readonly position: Position;
+  readonly isDamaged: boolean;
+}
+
+/** The last errors of dead letters, by number; `at` is the record that they were read from. */
+type DeadErrors = Map<number, { readonly at: Position; readonly error: string | undefined }>;
+
+const isAt = (a: Position, b: Position): boolean => a.segment === b.segment && a.offset === b.offset;
+
+export class SegmentCompaction {
+  readonly #log: MailboxLog;
+  readonly #live: LiveMessages;
+  readonly #segment: number;
+  readonly #signal: AbortSignal;
+  #candidates: Candidate[] = [];
+  #candidate_bytes = 0;
+  #keys: SeenEntry[] = [];
+  #moved = 0;
+
+  constructor(log: MailboxLog, live: LiveMessages, segment: number, signal: AbortSignal) {
+    this.#log = log;
+    this.#live = live;
+    this.#segment = segment;
+    this.#signal = signal;
+  }
+
+  async run(): Promise<CompactedSegment> {
+    const { log } = this.#log;
+    const segment = this.#segment;
+    const bytes = log.files.bytesOf(segment);
+    // Damage matters only if it hides a live message, which is checked below.
+    await log.scanSegment(segment, this.#onRecord, () => undefined, this.#signal, { onBadBody: this.#onBadBody });
+    await this.#flush();
+    await this.#writeKeys();
+    if (this.#live.liveBytesOf(segment) > 0) {
+      throw new RonError('not_ready', `segment ${segment} holds messages that cannot be read: restart mailbox`);
+    }
+    await log.remove(segment);
+    return { segment, moved: this.#moved, bytes };
+  }
+
+  readonly #onRecord = (head: RecordHead, position: Position, body: Buffer): void | Promise<void> => {
+    if (head.type === RECORD.message) this.#take(head, position, body);
+    else if (head.type === RECORD.seen) this.#takeKeys(body);
+    const isFull = this.#candidate_bytes >= STEP_BYTES || this.#candidates.length >= STEP_MESSAGES;
+    if (isFull) return this.#flush();
+    if (this.#keys.length >= STEP_KEYS) return this.#writeKeys();
+  };
+
+  readonly #onBadBody = (head: RecordHead, offset: number, body: Buffer): boolean => {
+    if (head.type === RECORD.message) this.#take(head, { segment: this.#segment, offset }, body, true);
+    return true;
+  };
+
+  /** A message that is gone, or has moved, needs nothing but its key. */
+  #take(head: RecordHead, position: Position, body: Buffer, isDamaged = false): void {
+    const id = decodeMessageId(head.id);
+    const row = id && this.#log.topics.at(id.topic);
+    if (id === undefined || row === undefined) return;
+    const { seq, time_s, payload_bytes } = head;
+    const found = this.#live.find(seq);
+    const isElsewhere = found.kind === 'held' && !isAt(found.place, position);
+    if (isElsewhere) return;
+    const needed = found.kind === 'gone' ? body.subarray(payload_bytes) : body;
+    const copy = Buffer.from(needed);
+    const bytes = found.kind === 'gone' ? copy : copy.subarray(payload_bytes);
+    const intact = isMetaIntact(id, bytes) ? orDamaged(() => new DecodedMeta(row.topic, bytes)) : undefined;
+    const meta = intact ?? lostMeta(row.topic, time_s * 1000);
+    if (found.kind === 'gone') return this.#keepKey(meta, seq);
+    const payload = isDamaged ? copy.subarray(0, 0) : copy.subarray(0, payload_bytes);
+    this.#candidates.push({ seq, time_s, id: id.ulid, topic: id.topic, meta, payload, position, isDamaged });
+    this.#candidate_bytes += copy.length;
+  }
+
+  #keepKey(meta: MessageMeta, seq: number): void {
+    const { topic, idempotency_key } = meta;
+    const entry = idempotency_key === undefined ? undefined : this.#live.seenOf(topic, idempotency_key, seq);
+    if (entry !== undefined) this.#keys.push(entry);
+  }
+
+  #takeKeys(payload: Buffer): void {
+    // A copy: the entries are views.
+    const entries = orDamaged(() => decodeSeen(Buffer.from(payload), this.#log.topics.nameOf));
+    for (const entry of entries ?? []) if (this.#live.isSeen(entry)) this.#keys.push(entry);
+  }
+
+  async #flush(): Promise<void> {
+    for (const { seq, isDamaged } of this.#candidates) {
+      if (isDamaged) await this.#live.damaged(seq, this.#signal);
+    }
+    const errors: DeadErrors = new Map();
+    while (this.#candidates.length > 0) {
+      this.#signal.throwIfAborted();
+      await this.#readErrors(errors);
+      const { appended, rest } = this.#moveLive(errors);
+      await appended;
+      this.#candidates = rest;
+      if (rest.length > 0) await sleep(SETTLING_POLL_MS, this.#signal, 'compactor.settling');
+    }
+    this.#candidate_bytes = 0;
+    if (this.#keys.length >= STEP_KEYS) await this.#writeKeys();
+  }
+
+  /** Reads the last errors of dead letters, which are not in RAM. */
+  async #readErrors(errors: DeadErrors): Promise<void> {
+    for (const { seq } of this.#candidates) {
+      const found = this.#live.find(seq);
+      if (found.kind !== 'held' || found.dead === undefined || errors.has(seq)) continue;
+      const { at } = found.dead;
+      const details = await this.#log.reader.readDead(at, seq);
+      errors.set(seq, { at, error: details?.error });
+    }
+  }
+
+  /**
+   * Appends the candidates that are live, without waiting in between: a settlement that comes later is later in the log.
+   * `rest`: those that are settling, or became dead letters meanwhile.
+   */
+  #moveLive(errors: DeadErrors): { readonly appended: Promise<void>; readonly rest: Candidate[] } {
+    const rest: Candidate[] = [];
+    const records: RecordInput[] = [];
+    for (const candidate of this.#candidates) {
+      const found = this.#live.find(candidate.seq);
+      if (found.kind === 'gone') this.#keepKey(candidate.meta, candidate.seq);
+      else if (found.kind === 'settling') rest.push(candidate);
+      else if (found.dead !== undefined && errors.get(candidate.seq) === undefined) rest.push(candidate);
+      else if (isAt(found.place, candidate.position)) records.push(this.#movedRecord(candidate, found, errors));
+    }
+    if (records.length === 0) return { appended: Promise.resolve(), rest };
+    this.#moved += records.length;
+    return { appended: this.#log.append(records, this.#signal), rest };
+  }
+
+  #movedRecord(candidate: Candidate, found: HeldMessage, errors: DeadErrors): RecordInput {
+    const { seq, time_s, id, topic, meta, payload } = candidate;
+    const { delivery, attempts, nonce, until_ms, visibility_ms, not_before_ms } = found;
+    const dead = found.dead && { reason: found.dead.reason, dead_ms: found.dead.dead_ms };
+    const error = dead === undefined ? found.error : errors.get(seq)?.error;
+    const state: MessageState = { delivery, attempts, nonce, until_ms, visibility_ms, not_before_ms, error, dead };
+    const bytes = encodeMeta(meta, { state });
+    const record_id = encodeMessageId(id, topic, bytes, this.#log.seq_durable, state);
+    const apply = ({ segment, offset }: Appended): void => {
+      const place = { segment, offset, payload_bytes: payload.length, meta_bytes: bytes.length };
+      this.#log.target.onMessage({ seq, source: undefined, id, place, meta, moved: state, isDamaged: false });
+    };
+    return { type: RECORD.message, id: record_id, payload, meta: bytes, seq, time_s, context: apply };
+  }
+
+  async #writeKeys(): Promise<void> {
+    while (this.#keys.length > 0) {
+      const keys = this.#keys.splice(0, STEP_KEYS);
+      const payload = encodeSeen(keys, this.#log.topics.numberOf);
+      await this.#log.append([{ type: RECORD.seen, id: markId(this.#log.seq_durable), payload }], this.#signal);
+    }
+  }
+}

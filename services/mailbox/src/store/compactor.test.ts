@@ -1,0 +1,148 @@
+/** Compaction gives back space, and loses no message, key or count. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { FileSystem } from '@ron/log';
+import { CrashFileSystem } from '@ron/log/testing';
+import { Compactor, type CompactorEvent } from './compactor.ts';
+import type { MailboxLog } from './mailbox-log.ts';
+import { acked, dead, messageOf, NEVER, openNaive, removed } from './testing/make.ts';
+import type { NaiveState } from './testing/naive-state.ts';
+
+const SEGMENT_BYTES = 8 * 1024;
+
+async function open(
+  fs: FileSystem,
+): Promise<{ log: MailboxLog; state: NaiveState; compactor: Compactor; events: CompactorEvent[] }> {
+  const { log, state } = await openNaive(fs, { segment_bytes: SEGMENT_BYTES });
+  const events: CompactorEvent[] = [];
+  const compactor = new Compactor({ log, live: state, onEvent: (event) => void events.push(event) });
+  return { log, state, compactor, events };
+}
+
+const send = (log: MailboxLog, count: number, bytes: number, key = 1): Promise<readonly number[]> =>
+  log.appendMessages(
+    Array.from({ length: count }, (_, index) => messageOf('a', key + index, bytes)),
+    NEVER,
+  );
+
+/** Messages with their state, without their places. */
+const described = ({ messages }: NaiveState): unknown =>
+  [...messages.values()]
+    .map(({ place: _, dead: died, ...rest }) => ({ ...rest, dead: died && { ...died, at: undefined } }))
+    .toSorted((a, b) => a.seq - b.seq);
+
+test('a segment without live messages is removed, and the totals stay', async () => {
+  const disk = new CrashFileSystem();
+  const { log, compactor, events } = await open(disk);
+  for (let round = 0; round < 10; round++) {
+    const seqs = await send(log, 4, 900);
+    await log.appendSettled(
+      seqs.map((seq) => acked(seq, 'a')),
+      NEVER,
+    );
+  }
+  assert.ok(log.log.files.totals().segments >= 4);
+  await compactor.pass(NEVER);
+  assert.equal(log.log.files.totals().segments, 1);
+  assert.ok(events.every(({ kind }) => kind === 'segment removed'));
+  await log.close();
+  const after = await open(disk);
+  assert.equal(after.log.problem, undefined);
+  assert.deepEqual(after.state.totals.get('a'), { sent: 40, acked: 40, dead: 0, gone: 0 });
+  await after.log.close();
+});
+
+test('live messages, dead letters, leases, delays and keys survive any number of compactions', async () => {
+  const disk = new CrashFileSystem();
+  const { log, state, compactor } = await open(disk);
+  const [leased, delayed, died, ready] = await send(log, 4, 500, 10);
+  const [keyed] = await log.appendMessages([messageOf('a', 20, 10, { idempotency_key: 'k1' })], NEVER);
+  const lease = { seq: leased!, delivery: 3, attempts: 2, nonce: 99, until_ms: 123_456, visibility_ms: 30_000 };
+  state.onLeased([lease]);
+  await log.appendLeased([lease], NEVER);
+  const returned = { seq: delayed!, delivery: 0, not_before_ms: 777, error: 'later' };
+  state.onReturned([returned]);
+  await log.appendReturned([returned], NEVER);
+  await log.appendSettled([dead(died!, 'a', 'the last error'), acked(keyed!, 'a')], NEVER);
+  const before = described(state);
+  for (let round = 0; round < 5; round++) {
+    await send(log, 3, 2000).then((seqs) =>
+      log.appendSettled(
+        seqs.map((seq) => acked(seq, 'a')),
+        NEVER,
+      ),
+    );
+    while (log.log.files.totals().segments > 1) await compactor.compactOldest(NEVER);
+    await compactor.compactOldest(NEVER);
+    assert.deepEqual(described(state), before);
+  }
+  assert.equal(log.check(), undefined);
+  await log.close();
+
+  const after = await open(disk);
+  assert.equal(after.log.problem, undefined);
+  assert.deepEqual(described(after.state), before);
+  assert.deepEqual(
+    [...after.state.seen.values()].map(({ seq }) => seq),
+    [keyed],
+  );
+  const details = await after.log.reader.readDead(after.state.messages.get(died!)!.dead!.at, died!);
+  assert.deepEqual([details!.reason, details!.error, details!.attempts], ['max_deliveries', 'the last error', 12]);
+  const stored = await after.log.reader.read(after.state.messages.get(ready!)!.place);
+  assert.deepEqual(Buffer.from(stored!.payload), Buffer.alloc(500, 13));
+  await after.log.appendSettled([removed(died!, 'a')], NEVER);
+  assert.equal(after.log.check(), undefined);
+  await after.log.close();
+});
+
+test('a message that is settling is not moved; the segment waits for it', async () => {
+  const disk = new CrashFileSystem();
+  const { log, state, compactor } = await open(disk);
+  const [first] = await send(log, 1, 100);
+  state.settling.add(first!);
+  let isDone = false;
+  const compaction = compactor.compactOldest(NEVER).then(() => (isDone = true));
+  // The compaction has read the segment and polls.
+  while (log.log.files.numbers().length < 2) await new Promise((resolve) => setImmediate(resolve));
+  for (let turn = 0; turn < 50; turn++) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(isDone, false);
+  await log.appendSettled([acked(first!, 'a')], NEVER);
+  await compaction;
+  await log.close();
+  const after = await open(disk);
+  assert.equal(after.state.messages.size, 0);
+  assert.equal(after.log.problem, undefined);
+  await after.log.close();
+});
+
+test('a live message with a damaged body becomes a dead letter that survives further compactions', async () => {
+  const disk = new CrashFileSystem();
+  const { log, state, compactor } = await open(disk);
+  const [first, second] = await send(log, 2, 700);
+  const path = log.log.files.path(state.messages.get(first!)!.place.segment);
+  const { offset } = state.messages.get(first!)!.place;
+  disk.damage(path, (bytes) => bytes.with(offset + 64 + 10, 0xff));
+  await compactor.compactOldest(NEVER);
+  await compactor.compactOldest(NEVER);
+  assert.equal(state.messages.get(first!)!.dead!.reason, 'damaged');
+  assert.equal(state.messages.get(second!)!.dead, undefined);
+  await log.close();
+  const after = await open(disk);
+  assert.equal(after.log.problem, undefined);
+  assert.deepEqual(described(after.state), described(state));
+  await after.log.close();
+});
+
+test('a segment whose live message cannot be found is kept, and reported', async () => {
+  const disk = new CrashFileSystem();
+  const { log, state, compactor } = await open(disk);
+  const [first] = await send(log, 2, 700);
+  const { segment, offset } = state.messages.get(first!)!.place;
+  disk.damage(log.log.files.path(segment), (bytes) => bytes.with(offset + 12, 0xff));
+  await assert.rejects(compactor.compactOldest(NEVER), /cannot be read/);
+  assert.ok(log.log.files.has(segment));
+  await log.close();
+  const after = await open(disk);
+  assert.match(after.log.problem!.text, /record 3 is missing/);
+  await after.log.close();
+});
