@@ -12,15 +12,39 @@ import { fileURLToPath } from 'node:url';
 import { runChecks } from './check.ts';
 import { installTestTools } from './install-test-tools.ts';
 
+/** A list of test files, each with the reason for its place in it. */
+type Reasons = ReadonlyMap<string, string>;
+
 /** More than there are cores: most test files wait for processes, disks and timers. */
-const FILES_AT_ONCE = 4;
-/**
- * Files that run alone, after the others, because they assert times or rates, or use the whole machine. A file that only
- * waits for conditions does not belong here.
- */
-const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
+const FILES_AT_ONCE = 6;
+/** Two of them at a time, after the others: they wait for whole seconds, and need a core when a time is up. */
+const NEEDS_A_CORE: Reasons = new Map([
+  ['packages/ingress/test/attacks/slow-readers-are-cut.test.ts', 'readers are cut at the limit, those with a pace not'],
+  ['packages/ingress/test/attacks/slow-headers-are-cut.test.ts', 'senders are cut at the limit, those with a pace not'],
+  ['services/storage/test/disks-that-fail.test.ts', 'a full disk is probed once a second'],
+  [
+    'services/edge/test/fill/fills-keep-their-deadlines.test.ts',
+    'fills end at 5 s, and pauses between tries are measured',
+  ],
+  ['packages/ingress/test/signals-and-supervision.test.ts', 'a process ends within its drain deadline and a little'],
+  ['packages/ingress/test/attacks/slow-bodies-are-cut.test.ts', 'senders are cut at the limit, those with a pace not'],
   ['apps/ron/test/capability-lifecycle.test.ts', 'a revocation reaches every service within 2 s'],
   ['packages/custody/test/token-killed.test.ts', 'the slowest call of a dead token ends within 2 s'],
+  ['services/kms/test/outages-are-survived.test.ts', 'a refusal comes within the deadline of a signature'],
+  ['services/passport/test/revocations-are-published.test.ts', 'a revocation is published within 2 s'],
+  ['services/storage/test/repair-drains.test.ts', 'repairs end within the drain deadline or are cut at it'],
+  ['packages/ingress/test/drain-finishes-inflight.test.ts', 'a drain ends within its deadline and a little'],
+]);
+/** Together, after those: many servers that wait for directories to be noticed, with seconds of patience. */
+const MANY_SERVERS: Reasons = new Map([
+  ['services/storage/test/histories.test.ts', 'ten servers at a time'],
+  ['services/storage/test/directories-vanish-at-every-step.test.ts', 'six servers at a time'],
+]);
+/**
+ * Files that run alone, at the end, because they assert latencies or rates, or use the whole machine. A file that only
+ * waits for conditions does not belong here.
+ */
+const NEEDS_THE_MACHINE: Reasons = new Map([
   ['packages/custody/test/token-recovery.test.ts', 'a refusal takes less than 5 ms'],
   ['packages/ingress/test/attacks/fast-path-differs-in-nothing.test.ts', 'an answer from RAM overtakes workers'],
   ['packages/ingress/test/attacks/others-keep-their-latency.test.ts', 'p95 of other clients stays within 1.5 times'],
@@ -28,31 +52,19 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
     'packages/ingress/test/attacks/floods-leave-others-their-turn.test.ts',
     'p95 of other clients stays within 1.5 times',
   ],
-  ['packages/ingress/test/attacks/slow-bodies-are-cut.test.ts', 'senders are cut at the limit, those with a pace not'],
-  ['packages/ingress/test/attacks/slow-headers-are-cut.test.ts', 'senders are cut at the limit, those with a pace not'],
-  ['packages/ingress/test/attacks/slow-readers-are-cut.test.ts', 'readers are cut at the limit, those with a pace not'],
-  ['packages/ingress/test/drain-finishes-inflight.test.ts', 'a drain ends within its deadline and a little'],
-  ['packages/ingress/test/signals-and-supervision.test.ts', 'a process ends within its drain deadline and a little'],
   ['services/edge/test/cache/hits-are-not-delayed-by-eviction.test.ts', 'p99 of hits stays within a bound'],
-  [
-    'services/edge/test/fill/fills-keep-their-deadlines.test.ts',
-    'fills end at 5 s, and pauses between tries are measured',
-  ],
   ['services/edge/test/fill/killed-workers-come-back.test.ts', 'killed workers are back within 1 s'],
   ['services/index/test/a-flood-leaves-others-their-latency.test.ts', 'p95 of other clients stays within a bound'],
-  ['services/kms/test/outages-are-survived.test.ts', 'a refusal comes within the deadline of a signature'],
-  ['services/passport/test/revocations-are-published.test.ts', 'a revocation is published within 2 s'],
-  ['services/storage/test/disks-that-fail.test.ts', 'a full disk is probed once a second'],
-  [
-    'services/storage/test/directories-vanish-at-every-step.test.ts',
-    'six servers take both cores for most of a minute',
-  ],
-  ['services/storage/test/histories.test.ts', 'its histories take both cores for most of a minute'],
   ['services/storage/test/no-long-turns-under-load.test.ts', 'turns of the event loop stay short'],
-  ['services/storage/test/repair-drains.test.ts', 'repairs end within the drain deadline or are cut at it'],
   ['services/storage/test/slow-files.test.ts', 'answers come within seconds while files are delayed'],
   ['services/storage/test/two-directories-die-under-load.test.ts', 'repair leaves readers their latency'],
 ]);
+/** The phases after that of all other files, in order. */
+const PHASES: readonly (readonly [files: Reasons, at_once: number])[] = [
+  [NEEDS_A_CORE, 2],
+  [MANY_SERVERS, 2],
+  [NEEDS_THE_MACHINE, 1],
+];
 /** The time limit of a single test: a hang is a failure. */
 const TEST_TIMEOUT_MS = 180_000;
 const NODE_FLAGS = ['--require', fileURLToPath(new URL('untracked-promises.cjs', import.meta.url))];
@@ -76,18 +88,26 @@ async function countTests(patterns: readonly string[]): Promise<void> {
     process.stdout.write(`no test file matches ${patterns.join(', ')}\n`);
     tally.failed += 1;
   }
-  if (patterns.length === 0) {
-    for (const named of NEEDS_THE_MACHINE.keys()) {
-      if (files.includes(named)) continue;
-      process.stdout.write(`${named} is listed in tools/test.ts but does not exist\n`);
-      tally.failed += 1;
-    }
+  const listed = PHASES.flatMap(([reasons]) => [...reasons.keys()]);
+  for (const named of patterns.length === 0 ? listed : []) {
+    if (files.includes(named)) continue;
+    process.stdout.write(`${named} is listed in tools/test.ts but does not exist\n`);
+    tally.failed += 1;
   }
-  const { together = [], alone = [] } = Object.groupBy(files, (file) =>
-    NEEDS_THE_MACHINE.has(file) ? 'alone' : 'together',
-  );
-  await runFiles(together, FILES_AT_ONCE);
-  await runFiles(alone, 1);
+  await runFiles(longestFirst(files.filter((file) => !listed.includes(file))), FILES_AT_ONCE);
+  for (const [reasons, at_once] of PHASES) {
+    const phase = [...reasons.keys()].filter((file) => files.includes(file));
+    await runFiles(phase, at_once);
+  }
+}
+
+/**
+ * Tests of processes first: they wait, and end with the short tests beside the sources, which need the CPU only. The last
+ * files to end are then short ones.
+ */
+function longestFirst(files: readonly string[]): string[] {
+  const isOfProcesses = (file: string): boolean => file.includes('/test/');
+  return [...files.filter(isOfProcesses), ...files.filter((file) => !isOfProcesses(file))];
 }
 
 /** All processes of the tests share one compile cache. */

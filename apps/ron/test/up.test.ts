@@ -10,7 +10,7 @@ import { assertSameBytes, bytesOf, eventually } from '@ron/testkit';
 import { homeAt, isAlive } from '../src/home.ts';
 import { callFiles } from '../src/up/table/capability-files.ts';
 import { SERVICE_TABLE } from '../src/up/table/services.ts';
-import { Process, ron, temporaryDir, up } from './support.ts';
+import { command, Process, ron, temporaryDir, up } from './support.ts';
 
 interface State {
   readonly pid: number;
@@ -86,7 +86,7 @@ suite('ron up', { concurrency: 3 }, () => {
       const { pids, services } = await stateOf(dir);
       return pids['storage'] !== node.pids['storage'] && services['storage'] === url;
     });
-    const get = await ron(t, ['get', put.text.trim(), '--dir', dir]);
+    const get = await command(['get', put.text.trim(), '--dir', dir]);
     assert.equal(get.text, 'before', get.stderr);
     assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'after' })).code, 0);
     node.process.kill('SIGTERM');
@@ -102,7 +102,7 @@ suite('ron up', { concurrency: 3 }, () => {
     await node.process.ended;
     const again = await up(t, dir);
     assert.ok(!isAlive(node.pids['storage']!), 'the old process is gone before the new one starts');
-    assertSameBytes((await ron(t, ['get', put.text.trim(), '--dir', again.dir])).stdout, content);
+    assertSameBytes((await command(['get', put.text.trim(), '--dir', again.dir])).stdout, content);
   });
 
   test('a second ron up in the same directory is refused, and the error names the pid', async (t) => {
@@ -130,7 +130,7 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.match(bad.stderr, /storage failed to start: it exited with code 78/);
     assert.match(bad.stderr, /--server\.max_inflght: .*did you mean --server\.max_inflight\?/);
     await writeFile(join(dir, 'ron.toml'), '[storag]\nread_timeout = "1s"\n');
-    const table = await ron(t, ['config', 'check', '--config', join(dir, 'ron.toml')]);
+    const table = await command(['config', 'check', '--config', join(dir, 'ron.toml')]);
     assert.equal(table.code, 78);
     assert.match(table.stderr, /unknown service "storag": did you mean \[storage\]\?/);
   });
@@ -156,7 +156,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const node = await up(t, join(dir, 'node'), args);
     assert.ok((await readdir(data)).includes('segments'), 'the directory of the file is used');
     await assert.rejects(stat(join(dir, 'node/storage/data')), { code: 'ENOENT' });
-    const printed = await ron(t, ['config', 'print', '--dir', join(dir, 'node'), ...args]);
+    const printed = await command(['config', 'print', '--dir', join(dir, 'node'), ...args]);
     assert.match(printed.text, /^\[storage\]\n/);
     assert.match(printed.text, /\nread_timeout = "4s"\n/);
     assert.match(printed.text, /\ndata_dirs = \[".*elsewhere"\]\n/);
@@ -209,7 +209,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const home = join(capability_file, '..');
     assert.ok(home.startsWith(join(dir, 'ron-')));
     const put = await ron(t, ['put', '-', '--dir', home], { input: 'forget me' });
-    assert.equal((await ron(t, ['get', put.text.trim(), '--dir', home])).text, 'forget me');
+    assert.equal((await command(['get', put.text.trim(), '--dir', home])).text, 'forget me');
     const files = await readdir(home, { recursive: true });
     const callers = callFiles(homeAt(''), SERVICE_TABLE).map(({ path }) => path);
     const capabilities = ['root.cap', 'kms/owner.cap', ...callers];
@@ -217,7 +217,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const places = ['run', ...names, ...names.map((name) => `run/${name}.sock`)];
     const expected = ['lock', 'lock-journal', 'node.json', ...capabilities, ...places].toSorted();
     assert.deepEqual(files.toSorted(), expected);
-    const invited = await ron(t, ['net', 'invite', '-o', join(dir, 'invite'), '--dir', home]);
+    const invited = await command(['net', 'invite', '-o', join(dir, 'invite'), '--dir', home]);
     assert.equal(invited.code, 1);
     assert.match(invited.stderr, /has joined no network.*start it with `ron up --amnesia --network`/);
     assert.deepEqual((await readdir(home, { recursive: true })).toSorted(), expected, 'no key is created');
@@ -232,7 +232,7 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.equal((await ron(t, ['put', '-', '--dir', node.dir], { input: 'before' })).code, 0);
     const invite = join(dir, 'invite');
     await eventually('the node invites', async () => {
-      return (await ron(t, ['net', 'invite', '-o', invite, '--dir', node.dir])).code === 0;
+      return (await command(['net', 'invite', '-o', invite, '--dir', node.dir])).code === 0;
     });
     const { network_key } = JSON.parse(await readFile(invite, 'utf8')) as { network_key: string };
     assert.ok((await readFile(join(node.dir, 'run', 'net', 'key'), 'utf8')).includes(network_key));
@@ -265,12 +265,12 @@ suite('ron up', { concurrency: 3 }, () => {
     const put = await ron(t, ['put', '-', '--dir', dir], { input: 'x' });
     assert.equal(put.code, 77);
     assert.match(put.stderr, /root\.cap is open to other users \(mode 0644\): run chmod 600 /);
-    const doctor = await ron(t, ['doctor', '--dir', dir]);
+    const doctor = await command(['doctor', '--dir', dir]);
     assert.equal(doctor.code, 1);
     assert.match(doctor.text, /^fail {2}the capability: .*chmod 600/m);
     await chmod(join(dir, 'root.cap'), 0o600);
     assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'x' })).code, 0);
-    const healthy = await ron(t, ['doctor', '--dir', dir]);
+    const healthy = await command(['doctor', '--dir', dir]);
     assert.equal(healthy.code, 0, healthy.text);
     assert.match(healthy.text, new RegExp(`^ok {4}storage at ${node.services['storage']}, ready`, 'm'));
     assert.match(healthy.text, CAPABILITIES_OK);
@@ -278,7 +278,7 @@ suite('ron up', { concurrency: 3 }, () => {
     node.process.kill('SIGINT');
     await node.process.ended;
     await chmod(join(dir, 'kms/owner.cap'), 0o640);
-    const warned = await ron(t, ['doctor', '--dir', dir]);
+    const warned = await command(['doctor', '--dir', dir]);
     assert.equal(warned.code, 1, warned.text);
     assert.match(
       warned.text,
@@ -297,7 +297,7 @@ suite('ron up', { concurrency: 3 }, () => {
     await rm(capability);
     await chmod(join(dir, 'passport/kms.cap'), 0o640);
     await rm(join(dir, 'run/kms.sock'));
-    const ill = await ron(t, ['doctor', '--dir', dir]);
+    const ill = await command(['doctor', '--dir', dir]);
     assert.equal(ill.code, 1);
     assert.match(
       ill.text,
@@ -310,7 +310,7 @@ suite('ron up', { concurrency: 3 }, () => {
     await chmod(join(dir, 'passport/kms.cap'), 0o600);
     node.process.kill('SIGINT');
     await node.process.ended;
-    const stopped = await ron(t, ['doctor', '--dir', dir]);
+    const stopped = await command(['doctor', '--dir', dir]);
     assert.match(stopped.text, CAPABILITIES_OK);
   });
 
@@ -319,7 +319,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const node = await up(t, dir);
     const at = (file: string): string => join(dir, file);
     const doctor = async (): Promise<string> => {
-      const { code, text, stderr } = await ron(t, ['doctor', '--dir', dir]);
+      const { code, text, stderr } = await command(['doctor', '--dir', dir]);
       assert.deepEqual([code, stderr], [1, ''], text);
       assert.match(text, /^(?:ok|warn) +storage at .* ?ready/m, 'later checks are made');
       return text;
@@ -358,7 +358,7 @@ suite('ron up', { concurrency: 3 }, () => {
     await writeFile(at('node.json'), state, { mode: 0o600 });
     node.process.kill('SIGINT');
     await node.process.ended;
-    const stopped = await ron(t, ['doctor', '--dir', dir]);
+    const stopped = await command(['doctor', '--dir', dir]);
     assert.equal(stopped.code, 0, stopped.text);
     assert.match(stopped.text, /is stopped/);
   });
@@ -375,11 +375,11 @@ suite('ron up', { concurrency: 3 }, () => {
     for (const text of saysFile) assert.match(text, /"capability_keys":"file"/);
     assert.match(await readFile(join(dir, 'logs/storage.log'), 'utf8'), /keys from a file: there is no kms/);
     assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'x' })).code, 0);
-    const healthy = await ron(t, ['doctor', '--dir', dir]);
+    const healthy = await command(['doctor', '--dir', dir]);
     assert.equal(healthy.code, 0, healthy.text);
     for (const file of ['keys', 'storage/keys']) {
       await chmod(join(dir, file), 0o644);
-      const { code, text } = await ron(t, ['doctor', '--dir', dir]);
+      const { code, text } = await command(['doctor', '--dir', dir]);
       assert.equal(code, 1, text);
       assert.match(text, new RegExp(`^fail {2}key file ${join(dir, file)}: `, 'm'));
       await chmod(join(dir, file), 0o600);

@@ -119,8 +119,8 @@ export class DirectoryServer implements AsyncDisposable {
 
   async bringBack(index: number): Promise<void> {
     const dir = this.dirs[index]!;
-    // A process that missed the directory may have made an empty one in its place.
-    await rm(dir, { recursive: true, force: true });
+    // A process that missed the directory may have made an empty one in its place, or is making it.
+    await rm(dir, { recursive: true, force: true, maxRetries: 3 });
     await rename(`${dir}.away`, dir);
     this.#away.delete(index);
   }

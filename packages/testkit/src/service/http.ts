@@ -5,6 +5,7 @@
  * when the connection breaks before the answer is complete. A complete answer counts even if sending the body failed.
  */
 import assert from 'node:assert/strict';
+import { isUtf8 } from 'node:buffer';
 import { request, type Agent, type IncomingHttpHeaders } from '@ron/kernel/http';
 import { leaks } from '@ron/auth/testing';
 
@@ -64,7 +65,7 @@ export function replyOf(status: number, headers: IncomingHttpHeaders, body: Buff
     body,
     // On demand: an object of some MiB takes longer to decode than to receive.
     get text() {
-      return body.toString();
+      return textOf(body);
     },
     get json() {
       return parsed(body.toString());
@@ -72,6 +73,9 @@ export function replyOf(status: number, headers: IncomingHttpHeaders, body: Buff
     problem: isProblem ? JSON.parse(body.toString()) : undefined,
   };
 }
+
+/** As Latin-1 if it is not UTF-8: messages of assertions quote objects of some MiB, and replacement characters are slow. */
+const textOf = (body: Buffer): string => body.toString(isUtf8(body) ? 'utf8' : 'latin1');
 
 function parsed(text: string): Json {
   try {
