@@ -15,6 +15,7 @@ export { Admission, type Caller, type EnterResult } from './overload/admission.t
 export { Breaker, verdictOf, type BreakerInit, type BreakerState, type Verdict } from './overload/breaker.ts';
 export { Brownout, BROWNOUT_DEFAULTS, type BrownoutInit } from './overload/brownout.ts';
 export { LatencyWindow, type LatencyWindowInit } from './overload/latency-window.ts';
+export { RollingWindow, type RollingWindowInit } from './overload/rolling-window.ts';
 export { TokenBucket } from './overload/token-bucket.ts';
 export { RetryBudget } from './retry/retry-budget.ts';
 export {

@@ -84,6 +84,31 @@ test('while the domain opens, probes are answered and requests get 503', async (
   assert.equal((await get(url, '/greeting')).status, 200);
 });
 
+test('while the domain opens, answers state the progress that it reports', async (t) => {
+  const port = await freePort();
+  const opening = Promise.withResolvers<void>();
+  const slow = {
+    ...smallest,
+    open: async (context: Parameters<typeof smallest.open>[0]) => {
+      context.reportOpening('replaying: 4 of 9 segments');
+      await opening.promise;
+      return await smallest.open(context);
+    },
+  };
+  const log = createLog({ service: 'index', level: 'fatal', sink: { write: () => undefined } });
+  const starting = startService(slow, { config: configOf([], port), metrics: new Metrics('index'), log, env: {} });
+  t.after(async () => (await starting).abort());
+  const url = `http://127.0.0.1:${port}`;
+  for (;;) {
+    const answer = await get(url, '/readyz').catch(() => undefined);
+    if (answer === undefined) continue;
+    assert.equal(answer.status, 503);
+    if ((await answer.text()).includes('replaying: 4 of 9 segments')) break;
+  }
+  opening.resolve();
+  assert.equal((await get((await starting).url, '/greeting')).status, 200);
+});
+
 test('a start that fails closes the resources that it opened and frees its port', async (t) => {
   const port = await freePort();
   const config = configOf([], port);

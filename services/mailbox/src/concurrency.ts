@@ -75,6 +75,7 @@ export const concurrency = declareConcurrency({
       criticality: 'important',
       does: 'makes dead letters of messages older than max_age, and drops dead letters beyond their limits',
     },
+    prove: { count: 0, criticality: 'optional', does: 'verifies the log and the ledger from disk, one run at a time' },
     ...EVENT_TASK,
     ...REVOCATION_TASK,
     ...SHELL_TASKS,

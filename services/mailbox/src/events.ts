@@ -20,6 +20,7 @@ export type MailboxEvent =
       readonly ids: readonly string[];
     }
   | { readonly kind: 'message damaged'; readonly topic: string; readonly id: string; readonly seq: number }
+  | { readonly kind: 'log damaged'; readonly problem: string }
   | { readonly kind: 'ledger broken'; readonly problem: string }
   | { readonly kind: 'ledger accepted'; readonly problem: string }
   | { readonly kind: 'compaction failed'; readonly problem: string }
@@ -28,5 +29,5 @@ export type MailboxEvent =
 export function eventLevel({ kind }: MailboxEvent): EventLevel {
   if (kind === 'topic created' || kind === 'ledger accepted') return 'info';
   if (kind === 'segment removed') return 'debug';
-  return kind === 'ledger broken' || kind === 'message damaged' ? 'error' : 'warn';
+  return kind === 'ledger broken' || kind === 'message damaged' || kind === 'log damaged' ? 'error' : 'warn';
 }

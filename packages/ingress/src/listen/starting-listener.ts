@@ -35,6 +35,8 @@ export type ListenerRole = 'bind' | 'metrics_addr';
 
 export class StartingListener implements AsyncDisposable {
   readonly #servers = new Map<ListenerRole, Server>();
+  /** The reason in the answers; the service may state its progress. */
+  reason = 'the service is opening its data';
 
   private constructor() {}
 
@@ -91,7 +93,7 @@ export class StartingListener implements AsyncDisposable {
       path: pathGuard(),
       health_paths: new Set([HEALTH_PATH]),
       health_only: false,
-      state: { draining: false, notReady: () => 'the service is opening its data' },
+      state: { draining: false, notReady: () => this.reason },
     });
     const answer = answerer(checks);
     const server = createHttpServer(config, tls);

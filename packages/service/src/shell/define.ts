@@ -68,6 +68,8 @@ export interface OpenContext<C, D extends Concurrency, E, O> {
   /** The file system below the data directory. */
   readonly fs: FileSystem;
   readonly env: Environment;
+  /** States why the service is not ready yet, such as the progress of a replay: probes show it while `open` runs. */
+  readonly reportOpening: (reason: string) => void;
   /** Aborted when a stop is requested before the start has ended. */
   readonly signal: AbortSignal;
   /** Publishes a domain event; the shell logs it. */

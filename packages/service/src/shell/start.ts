@@ -107,7 +107,7 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
   async start(starting: StartingListener): Promise<RunningService<Config<K>, D> & P> {
     const { signal = NEVER } = this.#init;
     const logged = this.#hasTask(this.#names.event_log) ? this.#events.subscribe(this.#names.event_log) : undefined;
-    const opened = await this.#open(signal);
+    const opened = await this.#open(starting, signal);
     this.#opened = opened;
     const ingress = await this.#createIngress(opened);
     this.#ingress = ingress;
@@ -128,7 +128,7 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
     await due.within(this.#close()).catch(warn);
   }
 
-  async #open(signal: AbortSignal): Promise<Opened<Config<K>, D, P>> {
+  async #open(starting: StartingListener, signal: AbortSignal): Promise<Opened<Config<K>, D, P>> {
     const { metrics, log, fs = realFileSystem, env = process.env } = this.#init;
     return await this.#definition.open({
       config: this.#init.config,
@@ -139,6 +139,7 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
       metrics,
       fs,
       env,
+      reportOpening: (reason) => (starting.reason = reason),
       signal,
       events: this.#events,
       isStopping: () => this.#shutdown.value,

@@ -1,0 +1,191 @@
+/**
+ * Dead letters: list, replay, delete.
+ *
+ * Contract: a replay stores a new message with `replay_of` and removes the dead letter in one atomic group. It has a new id
+ * and no idempotency key, and counts against the limits of its topic: when the topic is full the replay stops, and fails with
+ * `storage_full` if nothing was replayed. Dead letters that are being settled or whose record is damaged are left out.
+ * Bound: `GROUP_MESSAGES` messages and `GROUP_BYTES` payload bytes of a group. Cancellation: between two groups.
+ */
+import { RonError, sched } from '@ron/kernel';
+import { formatUlid, MAILBOX_LIMITS, type DeadLetterDto, type DeadPageDto } from '@ron/proto';
+import type { MailboxState } from '../queue/mailbox-state.ts';
+import { NONE, STATE, type Slot } from '../queue/states.ts';
+import type { MailboxLog } from '../store/mailbox-log.ts';
+import type { StoredMessage } from '../store/read-message.ts';
+import type { SettledEntry } from '../store/records.ts';
+import { b3Text } from './b3-text.ts';
+import type { MessageReads } from './message-reads.ts';
+import { NewIds } from './new-id.ts';
+import { PendingSend } from './pending-send.ts';
+import type { SettledBy, Settling } from './settling.ts';
+import type { Topic, Topics } from './topics.ts';
+
+const GROUP_MESSAGES = MAILBOX_LIMITS.batch_messages;
+const GROUP_BYTES = MAILBOX_LIMITS.batch_bytes;
+
+/** Dead letters by number, or the oldest. */
+export interface Which {
+  readonly seqs?: readonly number[];
+  readonly limit: number;
+}
+
+export interface DeadLettersInit {
+  readonly state: MailboxState;
+  readonly topics: Topics;
+  readonly settling: Settling;
+  readonly reads: MessageReads;
+  readonly log: Pick<MailboxLog, 'appendSettled' | 'appendReplayed'>;
+}
+
+/** A dead letter and the message that replays it. */
+interface Copy {
+  readonly seq: number;
+  readonly send: PendingSend;
+}
+
+export class DeadLetters {
+  readonly #init: DeadLettersInit;
+  readonly #ids = new NewIds();
+
+  constructor(init: DeadLettersInit) {
+    this.#init = init;
+  }
+
+  async list(topic: Topic, after: number, limit: number, signal: AbortSignal): Promise<DeadPageDto> {
+    const slots = this.#init.state.deadAfter(topic.state, after, limit + 1);
+    const seqs = slots.slice(0, limit).map((slot) => this.#init.state.seqOf(slot));
+    const dead: DeadLetterDto[] = [];
+    for (const seq of seqs) {
+      const letter = await this.#describe(seq, signal);
+      if (letter !== undefined) dead.push(letter);
+    }
+    return slots.length > limit ? { dead, next: seqs.at(-1)! } : { dead };
+  }
+
+  async delete(topic: Topic, which: Which, by: SettledBy, signal: AbortSignal): Promise<number> {
+    let deleted = 0;
+    for (let after = 0; deleted < which.limit;) {
+      const group = this.#next(topic, which, after, Math.min(GROUP_MESSAGES, which.limit - deleted));
+      if (group.length === 0) return deleted;
+      after = group.at(-1)!;
+      const settlements = group.filter((seq) => this.#isFree(seq)).map((seq) => this.#begin(topic, seq, by));
+      const entries = settlements.map(({ entry }) => entry);
+      await this.#init.settling.commit(settlements, () => this.#init.log.appendSettled(entries, signal));
+      deleted += settlements.length;
+    }
+    return deleted;
+  }
+
+  async replay(topic: Topic, which: Which, signal: AbortSignal): Promise<number> {
+    let replayed = 0;
+    for (let after = 0; replayed < which.limit;) {
+      const group = this.#next(topic, which, after, Math.min(GROUP_MESSAGES, which.limit - replayed));
+      const copies = await this.#copies(topic, group, signal);
+      if (copies.after === undefined) return replayed;
+      after = copies.after;
+      const { count, isFull } = await this.#store(topic, copies.sends, signal);
+      replayed += count;
+      if (!isFull) continue;
+      if (replayed === 0) throw new RonError('storage_full', `the topic ${topic.name} is full`);
+      return replayed;
+    }
+    return replayed;
+  }
+
+  /** The next dead letters after a number, by number. */
+  #next(topic: Topic, { seqs }: Which, after: number, max: number): number[] {
+    const { state } = this.#init;
+    if (seqs === undefined) return state.deadAfter(topic.state, after, max).map((slot) => state.seqOf(slot));
+    const left = seqs.filter((seq) => seq > after && this.#slotOf(topic, seq) !== NONE);
+    return [...new Set(left)].toSorted((one, other) => one - other).slice(0, max);
+  }
+
+  #slotOf(topic: Topic, seq: number): Slot {
+    const { state } = this.#init;
+    const slot = state.find(seq);
+    if (slot === NONE || state.stateOf(slot) !== STATE.dead) return NONE;
+    return state.topicOf(slot) === topic.state ? slot : NONE;
+  }
+
+  #isFree(seq: number): boolean {
+    const { state } = this.#init;
+    const slot = state.find(seq);
+    return slot !== NONE && state.stateOf(slot) === STATE.dead && !state.isSettling(slot);
+  }
+
+  #begin(topic: Topic, seq: number, by: SettledBy) {
+    const entry: SettledEntry = { outcome: 'removed', seq, topic: topic.name };
+    return this.#init.settling.begin(entry, by);
+  }
+
+  /** Reads dead letters and makes messages of them, until the group is full. `after`: the last one that was read. */
+  async #copies(topic: Topic, group: readonly number[], signal: AbortSignal) {
+    const sends: Copy[] = [];
+    let bytes = 0;
+    let after: number | undefined;
+    for (const seq of group) {
+      const slot = this.#slotOf(topic, seq);
+      bytes += slot === NONE ? 0 : this.#init.state.payloadBytes(slot);
+      if (sends.length > 0 && bytes > GROUP_BYTES) break;
+      after = seq;
+      const read = await this.#init.reads.read(seq, signal);
+      if (typeof read !== 'string') sends.push({ seq, send: this.#copyOf(topic, read) });
+    }
+    return { sends, after };
+  }
+
+  #copyOf(topic: Topic, { id, meta: { topic: name, key, headers, b3 }, payload }: StoredMessage): PendingSend {
+    const sent_ms = sched.wall_ms();
+    const replay_of = formatUlid(id);
+    const meta = { topic: name, key, headers, b3, sent_ms, not_before_ms: 0, idempotency_key: undefined, replay_of };
+    return new PendingSend({
+      topic,
+      id: this.#ids.next(sent_ms),
+      meta,
+      payload,
+      key_hash: undefined,
+      due_ms: undefined,
+    });
+  }
+
+  /** Stores the messages and removes their dead letters in one group; leaves out those that were settled meanwhile. */
+  async #store(topic: Topic, copies: readonly Copy[], signal: AbortSignal) {
+    const policy = this.#init.topics.policyOf(topic);
+    const free = copies.filter(({ seq }) => this.#isFree(seq));
+    const fits = free.findIndex(({ send }) => !topic.state.reserve(send.payload.length, policy));
+    const taken = fits === -1 ? free : free.slice(0, fits);
+    const settlements = taken.map(({ seq }) => this.#begin(topic, seq, 'replay'));
+    const sends = taken.map(({ send }) => send);
+    const removed = settlements.map(({ entry }) => entry);
+    try {
+      await this.#init.settling.commit(settlements, () => this.#init.log.appendReplayed(sends, removed, signal));
+    } finally {
+      for (const { seq, payload } of sends) if (seq === undefined) topic.state.unreserve(payload.length);
+    }
+    return { count: taken.length, isFull: fits !== -1 };
+  }
+
+  async #describe(seq: number, signal: AbortSignal): Promise<DeadLetterDto | undefined> {
+    const { state, reads } = this.#init;
+    const slot = state.find(seq);
+    const view = slot === NONE ? undefined : state.view(slot);
+    if (view?.dead === undefined) return undefined;
+    const { place, dead, attempts, sent_ms } = view;
+    const stored = await reads.readMeta(seq, signal);
+    const error = await reads.readError(seq, signal);
+    const meta = stored?.meta;
+    return {
+      id: stored === undefined ? '' : formatUlid(stored.id),
+      seq,
+      reason: dead.reason,
+      attempts,
+      ...(error !== undefined && { error }),
+      ...(meta?.key !== undefined && { key: meta.key }),
+      headers: meta?.headers ?? {},
+      b3: meta === undefined ? '' : b3Text(meta.b3),
+      bytes: place.payload_bytes,
+      sent_ms: meta?.sent_ms ?? sent_ms,
+      dead_ms: dead.dead_ms,
+    };
+  }
+}

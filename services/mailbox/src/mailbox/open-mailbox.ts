@@ -1,0 +1,158 @@
+/** Opens the parts of a mailbox: replays the log into the state, then connects the operations with both. */
+import { NEVER, sched } from '@ron/kernel';
+import type { FileSystem } from '@ron/log';
+import { formatUlid } from '@ron/proto';
+import type { MailboxEvent } from '../events.ts';
+import { MailboxState } from '../queue/mailbox-state.ts';
+import { SeenKeys } from '../queue/seen-keys.ts';
+import { MailboxLog, type ReplayProgress, type StoreEvent } from '../store/mailbox-log.ts';
+import { BackgroundWrites } from './background-writes.ts';
+import { DeadLetters } from './dead-letters.ts';
+import { ForcedDead } from './forced-dead.ts';
+import { LastErrors } from './last-errors.ts';
+import { LeaseClock } from './lease-clock.ts';
+import { LiveView } from './live-view.ts';
+import { MessageReads } from './message-reads.ts';
+import { Policies, type PolicyConfig } from './policy.ts';
+import { Deliveries, type Taken, type Wanted } from './receive.ts';
+import { Receivers } from './receivers.ts';
+import { StateTarget, type StateTargetInit } from './record-target.ts';
+import { Retention } from './retention.ts';
+import { Sends } from './send.ts';
+import { Settles } from './settle.ts';
+import { SettledEvents } from './settled-events.ts';
+import { Settling } from './settling.ts';
+import { Topics } from './topics.ts';
+
+/** Keyed messages that a step of the start links. */
+const LOAD_STEP = 1024;
+
+export interface MailboxInit {
+  /** The data directory. */
+  readonly dir: string;
+  /** Default: the real one. */
+  readonly fs?: FileSystem;
+  readonly segment_bytes: number;
+  /** The configuration in force. */
+  readonly config: { readonly value: PolicyConfig & { readonly mailbox: { readonly auto_topics: boolean } } };
+  /** Receivers that may wait. */
+  readonly holds_max: number;
+  readonly onEvent: (event: MailboxEvent) => void;
+  readonly onProgress?: (progress: ReplayProgress) => void;
+  /** Called for each message that was found to be damaged, and for a ledger that does not hold. */
+  readonly onIntegrity?: (reason: 'damaged' | 'ledger') => void;
+  readonly signal: AbortSignal;
+}
+
+/** The state, before the log is open. */
+function newState(init: MailboxInit) {
+  const state = new MailboxState();
+  const topics = new Topics({ state, policies: new Policies(init.config) });
+  const background = new BackgroundWrites();
+  return { state, seen: new SeenKeys(), topics, errors: new LastErrors(), background };
+}
+
+/** Calls of the log's target, which exist once the log is open. A replay makes none of them. */
+type LateCalls = Pick<StateTargetInit, 'onSettlement' | 'onChanged'>;
+const NO_CALLS: LateCalls = { onSettlement: () => undefined, onChanged: () => undefined };
+
+export type MailboxParts = Awaited<ReturnType<typeof openParts>>;
+
+export async function openParts(init: MailboxInit) {
+  const { onEvent } = init;
+  const base = newState(init);
+  let calls = NO_CALLS;
+  const onChanged = (changed: ReadonlySet<string>): void => calls.onChanged(changed);
+  const settling = new Settling({ state: base.state, onUndone: onChanged });
+  const target = new StateTarget({
+    ...base,
+    settling,
+    onTopicCreated: (topic) => onEvent({ kind: 'topic created', topic }),
+    onSettlement: (topic, settlement) => calls.onSettlement(topic, settlement),
+    onChanged,
+  });
+  const log = await openLog(init, target);
+  base.state.last_seq = Math.max(base.state.last_seq, log.log.durable.seq);
+  while (!base.state.finishLoad(LOAD_STEP)) await sched.pause('mailbox.load');
+  target.goLive();
+  const parts = connect(init, { ...base, settling, log });
+  calls = parts.calls;
+  return parts;
+}
+
+async function openLog(init: MailboxInit, target: StateTarget): Promise<MailboxLog> {
+  const { dir, fs, segment_bytes, onProgress, signal } = init;
+  return await MailboxLog.open({
+    dir,
+    ...(fs && { fs }),
+    segment_bytes,
+    target,
+    ...(onProgress && { onProgress }),
+    onEvent: (event) => onStoreEvent(init, event),
+    signal,
+  });
+}
+
+function onStoreEvent({ onEvent, onIntegrity }: MailboxInit, event: StoreEvent): void {
+  if (event.kind === 'damage') return onEvent({ kind: 'log damaged', problem: event.problem });
+  if (event.kind === 'message damaged') {
+    onIntegrity?.('damaged');
+    return onEvent({ ...event, id: formatUlid(event.id) });
+  }
+  if (event.kind === 'ledger broken') onIntegrity?.('ledger');
+  onEvent({ kind: event.kind, problem: event.problem.text });
+}
+
+type Opened = ReturnType<typeof newState> & { readonly settling: Settling; readonly log: MailboxLog };
+
+function connect(init: MailboxInit, opened: Opened) {
+  const { state, log, background } = opened;
+  const { onEvent, onIntegrity } = init;
+  const appendSettled: MailboxLog['appendSettled'] = (entries, signal) => log.appendSettled(entries, signal);
+  const appendLeased: MailboxLog['appendLeased'] = (entries, signal) => log.appendLeased(entries, signal);
+  const onVisible = (topic: string): void => receivers.serve(topic);
+  const onDue = (due_ms: number): void => clock.onDue(due_ms);
+  const common = { ...opened, appendSettled, appendLeased, onVisible, onDue, onEvent };
+  const reads = new MessageReads(state, log.reader);
+  const forced = new ForcedDead(common);
+  const deliveries = new Deliveries({
+    ...common,
+    reads,
+    onLeased: onDue,
+    onDamaged: (seq) => background.run(() => forced.make(seq, 'damaged', 'damage', NEVER)),
+    onExhausted: (seq) => background.run(() => forced.make(seq, 'max_deliveries', 'timeout', NEVER)),
+    writeLater: (entries) => background.run(() => log.appendLeased(entries, NEVER)),
+  });
+  const receivers = new Receivers<Wanted, Taken>({
+    capacity: init.holds_max,
+    take: (topic, wanted) => deliveries.take(topic, wanted),
+  });
+  const clock = new LeaseClock(common);
+  const sends = new Sends({
+    ...common,
+    append: (messages, signal) => log.appendMessages(messages, signal),
+    mayCreateTopics: () => init.config.value.mailbox.auto_topics,
+    onFull: (topic, problem) => onEvent({ kind: 'topic full', topic: topic.name, problem }),
+  });
+  const settled = new SettledEvents({ reads, background, onEvent, onDamaged: () => onIntegrity?.('damaged') });
+  const calls: LateCalls = {
+    onSettlement: (topic, settlement) => settled.onSettlement(topic, settlement),
+    onChanged: (changed) => {
+      for (const topic of changed) receivers.serve(topic);
+      clock.onDue(state.nextDueMs() ?? Infinity);
+    },
+  };
+  return {
+    ...opened,
+    calls,
+    reads,
+    deliveries,
+    receivers,
+    clock,
+    sends,
+    settles: new Settles({ ...common, appendReturned: (entries, signal) => log.appendReturned(entries, signal) }),
+    retention: new Retention({ ...common, reads }),
+    dead: new DeadLetters({ ...common, reads }),
+    live: new LiveView({ ...common, damaged: (seq, signal) => forced.make(seq, 'damaged', 'damage', signal) }),
+  };
+}

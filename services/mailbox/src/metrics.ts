@@ -1,0 +1,102 @@
+/**
+ * The metrics of mailbox, besides those of the listener and the runtime.
+ *
+ * Bound: the first `TOPIC_LABELS_MAX` topics have labels of their own, all others share `other`.
+ */
+import type { Counter, Metrics, Sample } from '@ron/telemetry';
+import type { TopicDto } from '@ron/proto';
+import type { AllTopicCounts, TopicCounts } from './mailbox/topic-counts.ts';
+
+const TOPIC_LABELS_MAX = 64;
+const OTHER = 'other';
+
+/** Counters that the parts update. */
+export interface MailboxMeters {
+  readonly integrity: Counter<'reason'>;
+  readonly compacted_bytes: Counter<never>;
+}
+
+export function mailboxMeters(metrics: Metrics): MailboxMeters {
+  return {
+    integrity: metrics.counter('integrity_fail_total', 'Damaged messages, and ledgers that do not add up.', {
+      reason: ['ledger', 'damaged'],
+    }),
+    compacted_bytes: metrics.counter('mailbox_compacted_bytes_total', 'Bytes of segments that compaction removed.'),
+  };
+}
+
+export interface MeasuredParts {
+  readonly topics: () => readonly Pick<TopicDto, 'topic' | 'ledger' | 'oldest_s'>[];
+  readonly counts: AllTopicCounts;
+  readonly evicted: (topic: string) => number;
+}
+
+/** Values that are read from their owner at a scrape. */
+export function measureParts(metrics: Metrics, { topics, counts, evicted }: MeasuredParts): void {
+  metrics.gaugeFrom('mailbox_messages', 'Messages, by topic and state.', ['topic', 'state'], () => {
+    const labelOf = topicLabels(counts);
+    return topics().flatMap(({ topic, ledger: { ready, delayed, leased, dead } }) =>
+      byLabel(labelOf(topic), 'state', { ready, delayed, leased, dead }),
+    );
+  });
+  metrics.gaugeFrom('mailbox_oldest_seconds', 'Age of the oldest waiting message, by topic.', ['topic'], () =>
+    oldest(topics(), topicLabels(counts)),
+  );
+  measureCounts(metrics, counts);
+  metrics.counterFrom(
+    'mailbox_seen_evicted_total',
+    'Idempotency keys that were forgotten before the end of their window, by topic.',
+    ['topic'],
+    () => perTopic(counts, (label, _counts, topic) => [{ labels: { topic: label }, value: evicted(topic) }]),
+  );
+}
+
+function measureCounts(metrics: Metrics, counts: AllTopicCounts): void {
+  const from = (name: string, help: string, label: string, values: (each: TopicCounts) => Record<string, number>) =>
+    metrics.counterFrom(name, help, ['topic', label], () =>
+      perTopic(counts, (topic, each) => byLabel(topic, label, values(each))),
+    );
+  from('mailbox_sent_total', 'Sent messages, by topic and result.', 'result', ({ sent }) => sent);
+  from('mailbox_settled_total', 'Ended deliveries and dead letters, by outcome.', 'outcome', ({ settled }) => settled);
+  from('mailbox_stale_total', 'Tokens that were not of the latest delivery, by call.', 'op', ({ stale }) => stale);
+  metrics.counterFrom('mailbox_redelivered_total', 'Deliveries after the first of a message.', ['topic'], () =>
+    perTopic(counts, (topic, { redelivered }) => [{ labels: { topic }, value: redelivered }]),
+  );
+  metrics.counterFrom(
+    'mailbox_dead_dropped_total',
+    'Dead letters that were dropped by the limits of their topic, by limit.',
+    ['reason'],
+    () =>
+      perTopic(counts, (_topic, { dropped }) =>
+        Object.entries(dropped).map(([reason, value]) => ({ labels: { reason }, value })),
+      ),
+  );
+}
+
+/** The label of each topic: its name, or `other`. Topics are never removed, so a label stays. */
+function topicLabels(counts: AllTopicCounts): (topic: string) => string {
+  const named = new Set([...counts.entries()].slice(0, TOPIC_LABELS_MAX).map(([topic]) => topic));
+  return (topic) => (named.has(topic) ? topic : OTHER);
+}
+
+function perTopic(
+  counts: AllTopicCounts,
+  samples: (label: string, counts: TopicCounts, topic: string) => readonly Sample[],
+): Sample[] {
+  const labelOf = topicLabels(counts);
+  const named = [...counts.entries()].flatMap(([topic, each]) => samples(labelOf(topic), each, topic));
+  return [...named, ...samples(OTHER, counts.others, OTHER)];
+}
+
+const byLabel = (topic: string, label: string, values: Readonly<Record<string, number>>): Sample[] =>
+  Object.entries(values).map(([name, value]) => ({ labels: { topic, [label]: name }, value }));
+
+/** The oldest of all topics that share a label. */
+function oldest(topics: ReturnType<MeasuredParts['topics']>, labelOf: (topic: string) => string): Sample[] {
+  const ages = new Map<string, number>();
+  for (const { topic, oldest_s } of topics) {
+    const label = labelOf(topic);
+    ages.set(label, Math.max(ages.get(label) ?? 0, oldest_s ?? 0));
+  }
+  return [...ages].map(([topic, value]) => ({ labels: { topic }, value }));
+}

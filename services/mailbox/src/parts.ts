@@ -1,0 +1,65 @@
+/** Opens the parts of mailbox, in the order in which they depend on each other. They are closed in reverse. */
+import { RonError } from '@ron/kernel';
+import { MemoryDisk } from '@ron/log';
+import { AdminTasks, type TaskWork } from '@ron/service';
+import { Mailbox } from './mailbox/mailbox.ts';
+import { mailboxMeters, measureParts, type MailboxMeters } from './metrics.ts';
+import type { MailboxContext } from './service.ts';
+import { Compactor, type CompactorEvent } from './store/compactor.ts';
+import type { ReplayProgress } from './store/mailbox-log.ts';
+
+/** Amnesia: the same code on memory. */
+const MEMORY_DIR = '/memory';
+
+export async function openParts(context: MailboxContext) {
+  const { config, events, runtime, metrics, resources, openAuth } = context;
+  await openAuth({ dir: config.amnesia.enabled ? undefined : config.data_dir! });
+  const meters = mailboxMeters(metrics);
+  const operations = resources.use(await openMailbox(context, meters));
+  const { log, live, topics, seen, receivers } = operations.parts;
+  runtime.own('holds', () => receivers);
+  const onEvent = (event: CompactorEvent): void => {
+    if (event.kind === 'segment removed') meters.compacted_bytes.inc(event.bytes);
+    if (event.kind !== 'ledger broken') return events.publish(event);
+    meters.integrity.at('ledger').inc();
+    events.publish({ kind: event.kind, problem: event.problem.text });
+  };
+  const compactor = new Compactor({ log, live, onEvent });
+  const tasks = new AdminTasks<'prove'>((kind, run) => runtime.run(kind, ({ stopping }) => run(stopping)));
+  measureParts(metrics, {
+    topics: () => operations.topics(),
+    counts: topics.counts,
+    evicted: (name) => {
+      const topic = topics.find(name);
+      return topic === undefined ? 0 : seen.evicted(topic.state);
+    },
+  });
+  const [send, settle] = [runtime.workQueue('send'), runtime.workQueue('settle')];
+  return { operations, send, settle, tasks, prove: proveOf(), compactor };
+}
+
+async function openMailbox(context: MailboxContext, meters: MailboxMeters): Promise<Mailbox> {
+  const { config, current, events, fs, signal, reportOpening } = context;
+  const { amnesia } = config;
+  return await Mailbox.open({
+    dir: amnesia.enabled ? MEMORY_DIR : config.data_dir!,
+    fs: amnesia.enabled ? new MemoryDisk(amnesia.bytes_max) : fs,
+    segment_bytes: config.mailbox.segment_bytes,
+    config: current,
+    holds_max: config.mailbox.holds_max,
+    onEvent: (event) => events.publish(event),
+    onProgress: (progress) => reportOpening(`replaying: ${percent(progress)} % of the log`),
+    onIntegrity: (reason) => meters.integrity.at(reason).inc(),
+    signal,
+  });
+}
+
+const percent = ({ bytes, bytes_total }: ReplayProgress): number =>
+  bytes_total === 0 ? 100 : Math.floor((100 * bytes) / bytes_total);
+
+function proveOf(): TaskWork {
+  return {
+    run: () => Promise.reject(new RonError('not_ready', 'not built yet')),
+    progress: () => ({}),
+  };
+}
