@@ -9,6 +9,7 @@ export * from './disk/memory-disk.ts';
 export { readNow, SHARED as SHARED_BYTES } from './disk/read-now.ts';
 export * from './disk/reserve.ts';
 export * from './segments/record.ts';
+export * from './segments/scan-directory.ts';
 export * from './segments/segment-log.ts';
 export * from './disk/secret-file.ts';
 export * from './disk/whole-file.ts';

@@ -28,7 +28,7 @@ const send = (log: MailboxLog, count: number, bytes: number, key = 1): Promise<r
 /** Messages with their state, without their places. */
 const described = ({ messages }: NaiveState): unknown =>
   [...messages.values()]
-    .map(({ place: _, dead: died, ...rest }) => ({ ...rest, dead: died && { ...died, at: undefined } }))
+    .map((message) => ({ ...message, place: undefined, dead: message.dead && { ...message.dead, at: undefined } }))
     .toSorted((a, b) => a.seq - b.seq);
 
 test('a segment without live messages is removed, and the totals stay', async () => {

@@ -57,6 +57,8 @@ const SEGMENT_BYTES_SMALL = 4 * MIB;
 /** Of the size of the disk: half of the reserve. */
 const SEGMENT_SHARE = 1 / 32;
 const QUEUE_BYTES_MAX = 64 * MIB;
+/** One batch is encoded in one turn of the event loop. */
+const BATCH_RECORDS_MAX = 1024;
 const PROGRESS_RECORDS = 1024;
 const BATCH = 128;
 const POWER_FAILURE = 'a power failure lost records that were not synced';
@@ -99,6 +101,7 @@ async function replayLog(
     fs,
     segment_bytes: Math.min(segment_bytes, Math.max(SEGMENT_BYTES_SMALL, total_bytes * SEGMENT_SHARE)),
     queue_bytes_max: QUEUE_BYTES_MAX,
+    batch_records_max: BATCH_RECORDS_MAX,
     onRecord: (head, position, body) => {
       bytes += recordBytes(head.payload_bytes, head.meta_bytes);
       if (replay.records % PROGRESS_RECORDS === 0) onProgress?.({ bytes, bytes_total });

@@ -63,6 +63,8 @@ export class Replay {
   /** Segments with `seen` records. */
   readonly key_segments = new Set<number>();
   records = 0;
+  /** Messages with a damaged body. */
+  damaged_bodies = 0;
   readonly #target: RecordTarget;
   #found: string[] = [];
   #found_more = 0;
@@ -155,6 +157,8 @@ export class Replay {
 
   #damagedMessage(head: RecordHead, position: Position, id: MessageId, row: TopicRow, bytes: Buffer | undefined): void {
     const { seq, payload_bytes, meta_bytes } = head;
+    this.records += 1;
+    this.damaged_bodies += 1;
     if (id.isMoved) this.sequence.moved(id.mark);
     else if (!this.sequence.next(seq, id.mark)) this.#problem(`record ${seq} is out of order`);
     if (!id.isMoved) row.sent += 1;
