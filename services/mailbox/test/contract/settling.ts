@@ -123,7 +123,8 @@ export function settlingContract(http: () => Http): void {
     await http().ok('PUT', `/${topic}`, { max_age_ms: 1000 });
     await http().put(topic, 'old');
     while ((await http().topic(topic)).ledger.dead === 0) await http().receive(newTopic(), { wait_ms: 200 });
-    assert.equal((await deadOf(topic)).dead[0]!.reason, 'expired');
+    const [letter] = (await deadOf(topic)).dead;
+    assert.equal(letter!.reason, 'expired');
     await http().assertLedger(topic, { sent: 1, dead: 1 });
   });
 

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { Agent } from 'node:http';
 import { randomUUID } from 'node:crypto';
 import { blake3 } from '@napi-rs/blake-hash';
+import type { MintInit } from '@ron/auth';
 import { BATCH_MEDIA_TYPE, decodeBatch, encodeBatch, formatAddress, RECEIVE_BATCH } from '@ron/proto';
 import type { BatchItem, ReceivedMessage, ReceiveRequest, SendResult, TokenResult, TopicDto } from '@ron/proto';
 import { send, type Reply } from '@ron/testkit/service';
@@ -14,7 +15,7 @@ import { send, type Reply } from '@ron/testkit/service';
 export interface ContractTarget extends AsyncDisposable {
   readonly url: string;
   /** An `Authorization` header; by default with all scopes. */
-  allow(init?: { scopes?: readonly string[]; caveats?: readonly string[] }): Promise<Readonly<Record<string, string>>>;
+  allow(init?: Partial<Pick<MintInit, 'scopes' | 'caveats'>>): Promise<{ readonly authorization: string }>;
 }
 
 export type StartTarget = () => Promise<ContractTarget>;
