@@ -60,7 +60,7 @@ test('live messages, dead letters, leases, delays and keys survive any number of
   const lease = { seq: leased!, delivery: 3, attempts: 2, nonce: 99, until_ms: 123_456, visibility_ms: 30_000 };
   state.onLeased([lease]);
   await log.appendLeased([lease], NEVER);
-  const returned = { seq: delayed!, delivery: 0, not_before_ms: 777, error: 'later' };
+  const returned = { seq: delayed!, delivery: 0, not_before_ms: 777, delay_ms: 9, error: 'later' };
   state.onReturned([returned]);
   await log.appendReturned([returned], NEVER);
   await log.appendSettled([dead(died!, 'a', 'the last error'), acked(keyed!, 'a')], NEVER);

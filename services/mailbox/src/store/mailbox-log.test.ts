@@ -19,7 +19,7 @@ test('a start restores messages, leases, returns, settlements, topics and totals
   const lease = { seq: b!, delivery: 1, attempts: 1, nonce: 2 ** 52 + 1, until_ms: 10, visibility_ms: 9 };
   state.onLeased([lease]);
   await log.appendLeased([lease], NEVER);
-  const entry = { seq: b!, delivery: 1, not_before_ms: 77, error: 'no' };
+  const entry = { seq: b!, delivery: 1, not_before_ms: 77, delay_ms: 9, error: 'no' };
   state.onReturned([entry]);
   await log.appendReturned([entry], NEVER);
   await log.appendSettled([acked(a!, 'a'), dead(c!, 'a', 'last error')], NEVER);

@@ -70,6 +70,8 @@ export interface ReturnEntry {
   readonly delivery: number;
   /** Unix ms. */
   readonly not_before_ms: number;
+  /** A start clamps the rest of the delay to 0..delay_ms. */
+  readonly delay_ms: number;
   readonly error: string | undefined;
 }
 

@@ -2,7 +2,7 @@
  * The payloads of all records besides messages. Lists have a u16 length in front; topics are numbers (see topics.ts).
  *
  *     leased    seq u48 | delivery u32 | attempts u32 | nonce f64 | until u48 | visibility u32
- *     returned  seq u48 | delivery u32 | not before u48 | error
+ *     returned  seq u48 | delivery u32 | not before u48 | delay u32 | error
  *     settled   outcome u8 | topic u16 | seq u48 | of dead letters: reason u8 | attempts u32 | dead u48 | error
  *     topic     number u16 | new u8 | name | policy
  *     base      seq before u48 | topics: number u16 | name | policy | totals
@@ -77,17 +77,18 @@ export const decodeLeased = (payload: Buffer): LeaseEntry[] =>
 
 export function encodeReturned(entries: readonly ReturnEntry[]): Buffer {
   writer.begin().list(entries, (entry) => {
-    writer.u48(entry.seq).u32(entry.delivery).u48(entry.not_before_ms).text(entry.error);
+    writer.u48(entry.seq).u32(entry.delivery).u48(entry.not_before_ms).u32(entry.delay_ms).text(entry.error);
   });
   return writer.end();
 }
 
 export const decodeReturned = (payload: Buffer): ReturnEntry[] =>
   decode(payload, (reader) =>
-    reader.list(18, () => ({
+    reader.list(22, () => ({
       seq: reader.u48(),
       delivery: reader.u32(),
       not_before_ms: reader.u48(),
+      delay_ms: reader.u32(),
       error: reader.optionalText(),
     })),
   );

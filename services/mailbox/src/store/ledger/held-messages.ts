@@ -18,12 +18,12 @@ export class HeldMessages implements RecordTarget {
   readonly #counts = new Map<string, { topic: string; waiting: number; dead: number }>();
 
   onMessage({ seq, meta, moved }: MessageEntry): void {
-    if (this.#stateOf(seq) === GONE) this.#set(seq, meta.topic, moved?.dead === undefined ? WAITING! : DEAD!);
+    if (this.#stateOf(seq) === GONE) this.#set(seq, meta.topic, moved?.dead === undefined ? WAITING : DEAD);
   }
 
   onSettled(entries: readonly SettledEntry[]): void {
     for (const { seq, topic, outcome } of entries) {
-      if (this.#stateOf(seq) !== GONE) this.#set(seq, topic, outcome === 'dead' ? DEAD! : GONE!);
+      if (this.#stateOf(seq) !== GONE) this.#set(seq, topic, outcome === 'dead' ? DEAD : GONE);
     }
   }
 
@@ -38,7 +38,7 @@ export class HeldMessages implements RecordTarget {
   onTotals(): void {}
 
   #stateOf(seq: number): number {
-    return this.#pages.get(Math.floor(seq / PAGE))?.states[seq % PAGE] ?? GONE!;
+    return this.#pages.get(Math.floor(seq / PAGE))?.states[seq % PAGE] ?? GONE;
   }
 
   #set(seq: number, topic: string, state: number): void {

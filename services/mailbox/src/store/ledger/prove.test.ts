@@ -96,7 +96,7 @@ test('a lost record closes the mailbox until exactly that problem is accepted; t
   assert.equal(refused.log.problem?.sha256, proof.problem_sha256);
   await refused.log.close();
 
-  await writeAcceptance(DIR, { problem_sha256: proof.problem_sha256!, reason: 'a broken disk' }, disk);
+  await writeAcceptance(DIR, { problem_sha256: proof.problem_sha256, reason: 'a broken disk' }, disk);
   const accepted = await openNaive(disk);
   assert.equal(accepted.log.problem, undefined);
   assert.equal(await readAcceptance(disk, DIR), undefined, 'an acceptance is used once');
