@@ -182,7 +182,8 @@ export class Settles {
     if (wait_ms > 0) this.#init.onDue(due_ms);
     errors.set(seq, error);
     topic.counts.settled.nacked += 1;
-    return { seq, delivery, not_before_ms: wait_ms > 0 ? Math.ceil(sched.wall_ms() + wait_ms) : 0, error };
+    const not_before_ms = wait_ms > 0 ? Math.ceil(sched.wall_ms() + wait_ms) : 0;
+    return { seq, delivery, not_before_ms, delay_ms: Math.ceil(wait_ms), error };
   }
 
   #extend(slot: Slot, seq: number, visibility_ms: number): LeaseEntry {
