@@ -136,11 +136,18 @@ export function decodeHeader(bytes: Buffer, at: number, salt: number): RecordHea
     type: bytes.readUInt8(at + 4),
     seq: bytes.readUInt32LE(at + 12) + bytes.readUInt32LE(at + 16) * 2 ** 32,
     time_s: bytes.readUInt32LE(at + 56),
-    id: Uint8Array.from(bytes.subarray(at + 20, at + 20 + id_bytes)),
+    id: copyOf(bytes, at + 20, id_bytes),
     payload_bytes: bytes.readUInt32LE(at + 8),
     meta_bytes: bytes.readUInt16LE(at + 6),
     body_crc: bytes.readUInt32LE(at + 52),
   };
+}
+
+/** Faster than the methods of typed arrays for a few bytes: a start decodes millions of headers. */
+function copyOf(bytes: Buffer, at: number, length: number): Uint8Array<ArrayBuffer> {
+  const copy = new Uint8Array(length);
+  for (let index = 0; index < length; index++) copy[index] = bytes[at + index]!;
+  return copy;
 }
 
 /** Whether a body (payload, then meta) is the one that was appended under this header. */

@@ -91,13 +91,20 @@ export function decodeMessageId(id: Uint8Array): MessageId | undefined {
   const flags = id[18]!;
   if (flags > ID_FLAGS) return undefined;
   return {
-    ulid: id.subarray(0, ULID_BYTES),
+    ulid: ulidIn(id),
     topic: id[16]! + id[17]! * 2 ** 8,
     isMoved: (flags & IS_MOVED) !== 0,
     isDead: (flags & IS_DEAD) !== 0,
     meta_crc: (id[19]! | (id[20]! << 8) | (id[21]! << 16) | (id[22]! << 24)) >>> 0,
     mark: u48At(id, 23),
   };
+}
+
+/** A copy: a view of a small array would first move that array out of the heap, which is slow and makes garbage. */
+function ulidIn(id: Uint8Array): Uint8Array {
+  const ulid = new Uint8Array(ULID_BYTES);
+  for (let at = 0; at < ULID_BYTES; at++) ulid[at] = id[at]!;
+  return ulid;
 }
 
 export const isMetaIntact = ({ meta_crc }: MessageId, meta: Uint8Array): boolean => crc32(meta) === meta_crc;
