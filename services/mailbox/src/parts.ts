@@ -1,15 +1,19 @@
 /** Opens the parts of mailbox, in the order in which they depend on each other. They are closed in reverse. */
-import { RonError } from '@ron/kernel';
 import { MemoryDisk } from '@ron/log';
+import type { ProveProgressDto } from '@ron/proto';
 import { AdminTasks, type TaskWork } from '@ron/service';
+import type { MailboxConfig } from './config.ts';
 import { Mailbox } from './mailbox/mailbox.ts';
 import { mailboxMeters, measureParts, type MailboxMeters } from './metrics.ts';
 import type { MailboxContext } from './service.ts';
 import { Compactor, type CompactorEvent } from './store/compactor.ts';
-import type { ReplayProgress } from './store/mailbox-log.ts';
+import { proveLog } from './store/ledger/prove.ts';
+import type { MailboxLog, ReplayProgress } from './store/mailbox-log.ts';
 
 /** Amnesia: the same code on memory. */
 const MEMORY_DIR = '/memory';
+
+const dirOf = ({ amnesia, data_dir }: MailboxConfig): string => (amnesia.enabled ? MEMORY_DIR : data_dir!);
 
 export async function openParts(context: MailboxContext) {
   const { config, events, runtime, metrics, resources, openAuth } = context;
@@ -35,14 +39,14 @@ export async function openParts(context: MailboxContext) {
     },
   });
   const [send, settle] = [runtime.workQueue('send'), runtime.workQueue('settle')];
-  return { operations, send, settle, tasks, prove: proveOf(), compactor };
+  return { operations, send, settle, tasks, prove: proveOf(log, dirOf(config)), compactor };
 }
 
 async function openMailbox(context: MailboxContext, meters: MailboxMeters): Promise<Mailbox> {
   const { config, current, events, fs, signal, reportOpening } = context;
   const { amnesia } = config;
   return await Mailbox.open({
-    dir: amnesia.enabled ? MEMORY_DIR : config.data_dir!,
+    dir: dirOf(config),
     fs: amnesia.enabled ? new MemoryDisk(amnesia.bytes_max) : fs,
     segment_bytes: config.mailbox.segment_bytes,
     config: current,
@@ -57,9 +61,16 @@ async function openMailbox(context: MailboxContext, meters: MailboxMeters): Prom
 const percent = ({ bytes, bytes_total }: ReplayProgress): number =>
   bytes_total === 0 ? 100 : Math.floor((100 * bytes) / bytes_total);
 
-function proveOf(): TaskWork {
+/** Verifies the log and the ledger from disk. */
+function proveOf(log: MailboxLog, dir: string): TaskWork {
+  let progress: ProveProgressDto = { done_bytes: 0, total_bytes: 0 };
   return {
-    run: () => Promise.reject(new RonError('not_ready', 'not built yet')),
-    progress: () => ({}),
+    run: async (signal) => {
+      progress = { done_bytes: 0, total_bytes: 0 };
+      const onProgress = (next: ProveProgressDto): void => void (progress = next);
+      const report = await proveLog(log, dir, { signal, onProgress });
+      progress = { ...progress, report };
+    },
+    progress: () => ({ ...progress }),
   };
 }

@@ -40,8 +40,8 @@ export class LiveView implements LiveMessages {
       attempts,
       nonce,
       until_ms: isLeased ? until_ms : 0,
-      // The rest of the lease: a start clamps to it.
-      visibility_ms: isLeased ? rest_ms : 0,
+      // The rest of the lease or the delay: a start clamps to it.
+      visibility_ms: rest_ms,
       not_before_ms: view.state === STATE.delayed ? until_ms : 0,
       error: errors.of(seq),
       dead,

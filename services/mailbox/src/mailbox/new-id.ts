@@ -31,7 +31,8 @@ export class Nonces {
 
   next(): number {
     if (this.#used + 4 > this.#pool.length) {
-      this.#pool = Buffer.from(sched.randomBytes(POOL_BYTES).buffer);
+      const { buffer, byteOffset, byteLength } = sched.randomBytes(POOL_BYTES);
+      this.#pool = Buffer.from(buffer, byteOffset, byteLength);
       this.#used = 0;
     }
     this.#used += 4;

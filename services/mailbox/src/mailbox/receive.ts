@@ -138,8 +138,9 @@ export class Deliveries {
       }
       const attempts = counts ? lease.attempts : lease.attempts - 1;
       this.#init.state.release(slot, undefined, attempts);
-      const { seq, delivery, nonce, visibility_ms } = lease;
-      ended.push({ seq, delivery, attempts, nonce, until_ms: ended_ms, visibility_ms });
+      const { seq, delivery, nonce } = lease;
+      // Without a length: a start makes it ready, too.
+      ended.push({ seq, delivery, attempts, nonce, until_ms: ended_ms, visibility_ms: 0 });
     }
     if (ended.length === 0) return;
     this.#init.writeLater(ended);

@@ -9,7 +9,7 @@
  */
 import type { Position } from '@ron/log';
 import { sched } from '@ron/kernel';
-import { MAILBOX_LIMITS, type TopicPolicy } from '@ron/proto';
+import type { TopicPolicy } from '@ron/proto';
 import type { MailboxState } from '../queue/mailbox-state.ts';
 import { idempotencyHash, type SeenKeys } from '../queue/seen-keys.ts';
 import { NONE, STATE, type Slot } from '../queue/states.ts';
@@ -73,8 +73,11 @@ export class StateTarget implements RecordTarget {
     const topic = topics.find(meta.topic);
     if (topic === undefined) return;
     if (source instanceof PendingSend) return this.#onSent(topic, source, entry);
-    const due_ms = this.#replayDue(moved === undefined ? meta.not_before_ms : moved.not_before_ms);
-    const { sent_ms, key } = meta;
+    const { sent_ms, key, not_before_ms } = meta;
+    const due_ms =
+      moved === undefined
+        ? this.#replayDue(not_before_ms, not_before_ms - sent_ms)
+        : this.#replayDue(moved.not_before_ms, moved.visibility_ms);
     const isMoved = moved !== undefined;
     const added = state.add({ topic: topic.state, seq, place, sent_ms, due_ms, key, isMoved });
     if (moved !== undefined) this.#restore(added, moved, entry);
@@ -88,14 +91,16 @@ export class StateTarget implements RecordTarget {
       // [mailbox I-9]
       const rest_ms = clamp(until_ms - this.#start_wall_ms, visibility_ms);
       this.#init.state.lease(slot, { delivery, attempts, nonce, due_ms: this.#start_now_ms + rest_ms });
+      // Its receiver left before it had the answer.
+      if (visibility_ms === 0) this.#init.state.release(slot, undefined);
     }
   }
 
   onReturned(entries: readonly ReturnEntry[]): void {
-    for (const { seq, delivery, not_before_ms, error } of entries) {
+    for (const { seq, delivery, not_before_ms, delay_ms, error } of entries) {
       const slot = this.#waiting(seq);
       if (slot === NONE || this.#init.state.view(slot).delivery !== delivery) continue;
-      this.#init.state.release(slot, this.#replayDue(not_before_ms));
+      this.#init.state.release(slot, this.#replayDue(not_before_ms, delay_ms));
       this.#init.errors.set(seq, error);
     }
   }
@@ -168,7 +173,7 @@ export class StateTarget implements RecordTarget {
     if (delivery === 0) return;
     const rest_ms = clamp(until_ms - this.#start_wall_ms, visibility_ms);
     state.lease(slot, { delivery, attempts, nonce, due_ms: this.#start_now_ms + rest_ms });
-    if (until_ms === 0) state.release(slot, this.#replayDue(not_before_ms));
+    if (until_ms === 0) state.release(slot, this.#replayDue(not_before_ms, visibility_ms));
   }
 
   #settle(slot: Slot, entry: SettledEntry, at: Position): boolean {
@@ -202,8 +207,9 @@ export class StateTarget implements RecordTarget {
   }
 
   /** The monotonic time for a time of the records; undefined if it has passed. */
-  #replayDue(not_before_ms: number): number | undefined {
-    const rest_ms = clamp(not_before_ms - this.#start_wall_ms, MAILBOX_LIMITS.delay_ms);
+  #replayDue(not_before_ms: number, delay_ms: number): number | undefined {
+    // [mailbox I-9] A wall clock that was set back does not prolong a delay.
+    const rest_ms = clamp(not_before_ms - this.#start_wall_ms, delay_ms);
     return not_before_ms === 0 || rest_ms === 0 ? undefined : this.#start_now_ms + rest_ms;
   }
 }

@@ -24,6 +24,8 @@ const DEAD_AGES_EVERY_MS = 60_000;
 const PAGE = 128;
 const SEEN_STEP = 1024;
 const LOGGED_IDS = 8;
+/** The state keeps the second of a send, rounded down. */
+const SENT_WITHIN_MS = 1000;
 
 export interface RetentionInit {
   readonly state: MailboxState;
@@ -72,7 +74,7 @@ export class Retention {
     const dead_ms = sched.wall_ms();
     for (let after = 0; ;) {
       const page = state.waitingAfter(topic.state, after, PAGE);
-      const old = page.filter((slot) => state.sentMs(slot) + max_age_ms <= dead_ms);
+      const old = page.filter((slot) => state.sentMs(slot) + SENT_WITHIN_MS + max_age_ms <= dead_ms);
       const last = old.at(-1);
       if (last === undefined) return;
       after = state.seqOf(last);
