@@ -4,7 +4,8 @@
  * Contract: the head of a key is its earliest waiting message; only the head may be delivered. Keys are identified by 64 bits of a
  * seeded hash and their topic: two keys of a topic with the same hash wait for each other, which keeps the order of both.
  * Bound: 28 bytes for each keyed message (pages of 4096 slots that hold a keyed message, and the hash); none for others.
- * An insert before the end walks the messages of its key; only messages that are linked out of order need it.
+ * The caller links messages in the order of their sequence numbers: at once in operation, and after a replay, in which moved messages
+ * come late, all of them at its end.
  */
 import { sched } from '@ron/kernel';
 import { type HashRows, mix32, SlotHash } from './slots/slot-hash.ts';
@@ -15,7 +16,6 @@ const HASH_LOAD = 1;
 
 /** The columns of the message table that the keys use. */
 export interface KeyRows {
-  seqOf(slot: Slot): number;
   topicOf(slot: Slot): number;
 }
 
@@ -42,7 +42,7 @@ export class KeyQueues implements HashRows {
   readonly #rows: KeyRows;
   readonly #bits: number;
   readonly #mask: number;
-  readonly #seed = Math.floor(sched.random() * 2 ** 32) | 0;
+  readonly #seed = Buffer.from(sched.randomBytes(4)).readInt32LE(0);
   readonly #pages: (Page | undefined)[] = [];
   #spare: Page | undefined;
   readonly #heads = new SlotHash(this, HASH_LOAD);
@@ -74,28 +74,18 @@ export class KeyQueues implements HashRows {
     return this.#behindOf(slot) !== NONE;
   }
 
-  isHead(slot: Slot): boolean {
-    return this.#head(slot) === slot;
-  }
-
-  /** Puts the message into the order of its key. Returns the head that it displaced, `NONE` if it is not the head or the only one. */
-  link(slot: Slot): Slot {
+  /** Puts the message behind all others of its key. True if it is the only one, and so the head. */
+  link(slot: Slot): boolean {
     const head = this.#head(slot);
     if (head === NONE) {
       this.#join(slot, slot);
       this.#heads.add(slot);
-      return NONE;
+      return true;
     }
-    const seq = this.#rows.seqOf(slot);
-    let ahead = this.#aheadOf(head);
-    while (ahead !== head && this.#rows.seqOf(ahead) > seq) ahead = this.#aheadOf(ahead);
-    const isFirst = ahead === head && this.#rows.seqOf(head) > seq;
-    const after = isFirst ? this.#aheadOf(head) : ahead;
-    this.#join(slot, this.#behindOf(after));
-    this.#join(after, slot);
-    if (!isFirst) return NONE;
-    this.#heads.replace(head, slot);
-    return head;
+    const last = this.#aheadOf(head);
+    this.#join(last, slot);
+    this.#join(slot, head);
+    return false;
   }
 
   /** Takes a message out, linked or not. Returns the new head of its key if it was the head; `NONE` otherwise. */
@@ -104,7 +94,7 @@ export class KeyQueues implements HashRows {
     let head: Slot = NONE;
     if (behind === slot) this.#heads.remove(slot);
     else if (behind !== NONE) {
-      if (this.isHead(slot)) {
+      if (this.#head(slot) === slot) {
         this.#heads.replace(slot, behind);
         head = behind;
       }

@@ -66,7 +66,7 @@ export interface MessageView {
   readonly delivery: number;
   readonly attempts: number;
   readonly nonce: number;
-  /** The second in which it was sent (Unix ms, rounded down). */
+  /** When it was sent (Unix ms, rounded up to a second). */
   readonly sent_ms: number;
   /** Delayed and leased messages only; monotonic. */
   readonly due_ms: number | undefined;
@@ -167,7 +167,7 @@ export class MailboxState {
     return this.#table.payloadBytes(slot);
   }
 
-  /** The second in which it was sent (Unix ms, rounded down). */
+  /** When it was sent (Unix ms, rounded up to a second). */
   sentMs(slot: Slot): number {
     return this.#table.sentMs(slot);
   }
@@ -398,9 +398,7 @@ export class MailboxState {
   }
 
   #link(slot: Slot): void {
-    const displaced = this.#keys.link(slot);
-    if (displaced !== NONE) this.#become(displaced, this.#table.wordOf(displaced) | FLAG.behind);
-    if (this.#keys.isHead(slot)) this.#become(slot, this.#table.wordOf(slot) & ~FLAG.behind);
+    if (this.#keys.link(slot)) this.#become(slot, this.#table.wordOf(slot) & ~FLAG.behind);
   }
 
   /** The message does not wait any more: its key goes on with the next one. */

@@ -129,7 +129,7 @@ export class MessageTable implements HashRows, HeapRows {
     page.heap_index[at] = NONE;
     page.seq_low[at] = seq % U32;
     page.seq_high[at] = Math.floor(seq / U32);
-    page.sent_s[at] = Math.floor(sent_ms / SECOND_MS);
+    page.sent_s[at] = Math.ceil(sent_ms / SECOND_MS);
     page.topic[at] = topic;
     page.word[at] = STATE.free;
     page.due_ms[at] = 0;
@@ -157,7 +157,7 @@ export class MessageTable implements HashRows, HeapRows {
     return this.#pages.of(slot).payload_bytes[slot & this.#mask]!;
   }
 
-  /** The second in which the message was sent, in Unix ms. */
+  /** When the message was sent, in Unix ms, rounded up to a second: an age limit never comes early. */
   sentMs(slot: Slot): number {
     return this.#pages.of(slot).sent_s[slot & this.#mask]! * SECOND_MS;
   }

@@ -55,7 +55,7 @@ export class SeenTable implements HashRows {
   readonly #mask: number;
   readonly #hash = new SlotHash(this, HASH_LOAD);
   /** Odd. Keeps a client from choosing keys that share a bucket. */
-  readonly #seed = Math.floor(sched.random() * U32) | 1;
+  readonly #seed = Buffer.from(sched.randomBytes(4)).readInt32LE(0) | 1;
 
   constructor(page_bits?: number) {
     this.#pages = new SlotPages((slots) => new Page(slots), page_bits);

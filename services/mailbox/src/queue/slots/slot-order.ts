@@ -21,6 +21,8 @@ interface Block {
   begin: number;
   end: number;
   visible: number;
+  /** No slot below this place is visible. */
+  hidden: number;
 }
 
 export class SlotOrder {
@@ -71,6 +73,7 @@ export class SlotOrder {
     else {
       block.slots.copyWithin(at, at + 1, block.end);
       block.end -= 1;
+      if (at < block.hidden) block.hidden -= 1;
     }
     this.#size -= 1;
     this.#join(index);
@@ -78,8 +81,12 @@ export class SlotOrder {
 
   /** `isVisible` holds for the slot from now on. */
   show(slot: Slot): void {
-    const index = this.#blockOf(this.#rows.seqOf(slot));
-    this.#blocks[index]!.visible += 1;
+    const seq = this.#rows.seqOf(slot);
+    const index = this.#blockOf(seq);
+    const block = this.#blocks[index]!;
+    const at = block.slots[block.end - 1] === slot ? block.end - 1 : this.#search(block, seq);
+    block.visible += 1;
+    if (at < block.hidden) block.hidden = at;
     this.#visible += 1;
     if (index < this.#lowest) this.#lowest = index;
   }
@@ -98,13 +105,20 @@ export class SlotOrder {
       const block = this.#blocks[index]!;
       if (block.visible === 0) continue;
       if (found.length === 0) this.#lowest = index;
-      const until = Math.min(wanted, found.length + block.visible);
-      for (let at = block.begin; found.length < until; at += 1) {
-        const slot = block.slots[at]!;
-        if (this.#rows.isVisible(slot)) found.push(slot);
-      }
+      this.#collect(block, Math.min(wanted, found.length + block.visible), found);
     }
     return found;
+  }
+
+  /** Adds visible slots of the block to `found` until it has `size` of them. */
+  #collect(block: Block, size: number, found: Slot[]): void {
+    let at = Math.max(block.begin, block.hidden);
+    while (!this.#rows.isVisible(block.slots[at]!)) at += 1;
+    block.hidden = at;
+    for (; found.length < size; at += 1) {
+      const slot = block.slots[at]!;
+      if (this.#rows.isVisible(slot)) found.push(slot);
+    }
   }
 
   /** Up to `max` slots with a higher sequence number than `seq`, in order. */
@@ -190,6 +204,7 @@ export class SlotOrder {
     block.end = middle;
     for (let at = 0; at < added.end; at += 1) if (this.#rows.isVisible(added.slots[at]!)) added.visible += 1;
     block.visible -= added.visible;
+    block.hidden = Math.min(block.hidden, middle);
     this.#blocks.splice(index + 1, 0, added);
     if (index < this.#lowest) this.#lowest = index;
   }
@@ -229,12 +244,13 @@ export class SlotOrder {
 }
 
 function newBlock(): Block {
-  return { slots: new Int32Array(BLOCK_SLOTS), begin: 0, end: 0, visible: 0 };
+  return { slots: new Int32Array(BLOCK_SLOTS), begin: 0, end: 0, visible: 0, hidden: 0 };
 }
 
 function compact(block: Block): void {
   if (block.begin === 0) return;
   block.slots.copyWithin(0, block.begin, block.end);
   block.end -= block.begin;
+  block.hidden = Math.max(0, block.hidden - block.begin);
   block.begin = 0;
 }

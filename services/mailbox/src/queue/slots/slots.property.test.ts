@@ -19,43 +19,72 @@ function numbers(seed: number): (below: number) => number {
   return (below) => mix32((at = (at + 0x9e3779b9) | 0)) % below;
 }
 
+/** A `SlotOrder` beside a set of slots; the number of a slot is also its sequence number. */
+class OrderPair {
+  readonly #all = new Set<Slot>();
+  readonly #shown = new Set<Slot>();
+  readonly #order = new SlotOrder({ seqOf: (slot) => slot, isVisible: (slot) => this.#shown.has(slot) });
+  #last = 3000;
+
+  step(kind: number, next: (below: number) => number): void {
+    const any = (): Slot | undefined => [...this.#all][next(this.#all.size)];
+    if (kind === 0) this.#add((this.#last += 1 + next(3)), next(3) > 0);
+    else if (kind === 1) this.#add(next(3000), next(3) > 0);
+    else if (kind === 2) this.#remove(this.#order.first());
+    else if (kind === 3) this.#remove(any());
+    else if (kind === 4) this.#toggle(any());
+    else for (const slot of this.#order.visible(3)) this.#toggle(slot);
+  }
+
+  #add(slot: Slot, isShown: boolean): void {
+    if (this.#all.has(slot)) return;
+    this.#all.add(slot);
+    this.#order.add(slot);
+    if (isShown) this.#toggle(slot);
+  }
+
+  #remove(slot: Slot | undefined): void {
+    if (slot === undefined || slot === NONE) return;
+    if (this.#shown.has(slot)) this.#toggle(slot);
+    this.#order.remove(slot);
+    this.#all.delete(slot);
+  }
+
+  #toggle(slot: Slot | undefined): void {
+    if (slot === undefined) return;
+    if (this.#shown.delete(slot)) return this.#order.hide(slot);
+    this.#shown.add(slot);
+    this.#order.show(slot);
+  }
+
+  compare(): void {
+    const order = this.#order;
+    const sorted = [...this.#all].toSorted((a, b) => a - b);
+    const visible = sorted.filter((slot) => this.#shown.has(slot));
+    assert.deepEqual(order.visible(5), visible.slice(0, 5));
+    assert.deepEqual(order.visible(1e6), visible);
+    assert.deepEqual([order.visible_size, order.size], [visible.length, sorted.length]);
+    assert.deepEqual(order.after(-1, 1e6), sorted);
+    const middle = sorted[sorted.length >>> 1] ?? 0;
+    assert.deepEqual(order.after(middle, 300), sorted.filter((slot) => slot > middle).slice(0, 300));
+    assert.equal(order.first(), sorted[0] ?? NONE);
+    // Blocks are joined: two neighbours are together more than 3/8 full, beside the last ones.
+    assert.ok(order.bytes <= (8 / 3) * 4 * sorted.length + 4 * 2048, `${order.bytes} bytes for ${sorted.length} slots`);
+  }
+}
+
 test('an order gives all slots by sequence number and the visible ones among them after any adds and removals', () => {
+  const kinds = fc.array(fc.tuple(fc.nat(5), fc.integer({ min: 1, max: 1200 }), fc.nat()), {
+    maxLength: 14,
+    size: 'max',
+  });
   fc.assert(
-    fc.property(runs, fc.boolean(), (steps, isFifo) => {
-      const shown = new Set<Slot>();
-      const order = new SlotOrder({ seqOf: (slot) => slot, isVisible: (slot) => shown.has(slot) });
-      const all = new Set<Slot>();
-      let last = 0;
-      for (const [isAdd, count, seed] of steps) {
+    fc.property(kinds, (steps) => {
+      const pair = new OrderPair();
+      for (const [kind, count, seed] of steps) {
         const next = numbers(seed);
-        for (let step = 0; step < count; step += 1) {
-          const slot = isFifo && isAdd ? ++last : next(3000);
-          if (isAdd && !all.has(slot)) {
-            all.add(slot);
-            order.add(slot);
-            if (slot % 3 > 0) {
-              shown.add(slot);
-              order.show(slot);
-            }
-          } else if (!isAdd && all.size > 0) {
-            const gone = isFifo ? order.first() : [...all][slot % all.size]!;
-            if (shown.delete(gone)) order.hide(gone);
-            if (next(4) > 0) {
-              all.delete(gone);
-              order.remove(gone);
-            }
-          }
-        }
-        const sorted = [...all].toSorted((a, b) => a - b);
-        assert.deepEqual(order.after(-1, 1e6), sorted);
-        assert.deepEqual(order.after(700, 300), sorted.filter((slot) => slot > 700).slice(0, 300));
-        assert.deepEqual(
-          order.visible(1e6),
-          sorted.filter((slot) => shown.has(slot)),
-        );
-        assert.deepEqual(order.visible(5), sorted.filter((slot) => shown.has(slot)).slice(0, 5));
-        assert.equal(order.first(), sorted[0] ?? NONE);
-        assert.ok(order.bytes <= 4 * 2.7 * all.size + 2048, 'blocks are joined');
+        for (let step = 0; step < (kind > 2 ? count / 4 : count); step += 1) pair.step(kind, next);
+        pair.compare();
       }
     }),
     { numRuns: 60 },
@@ -124,11 +153,11 @@ test('a hash finds each slot, and its buckets grow and shrink with it', () => {
       for (const [isAdd, count, seed] of steps) {
         const next = numbers(seed);
         for (let step = 0; step < count; step += 1) {
-          const slot = next(3000);
-          if (isAdd && !all.has(slot)) {
-            all.add(slot);
-            hash.add(slot);
-          } else if (!isAdd && all.delete(slot)) hash.remove(slot);
+          const slot = isAdd ? next(3000) : all.values().next().value;
+          if (isAdd && !all.has(slot!)) {
+            all.add(slot!);
+            hash.add(slot!);
+          } else if (!isAdd && slot !== undefined && all.delete(slot)) hash.remove(slot);
         }
         for (let slot = 0; slot < 3000; slot += 1) assert.equal(has(slot), all.has(slot));
       }
