@@ -64,6 +64,11 @@ class Window {
     return at >= this.#start && at + bytes <= this.#start + this.#filled;
   }
 
+  /** The header at `at`, which must be inside the window. */
+  headAt(at: number, salt: number): RecordHead | undefined {
+    return decodeHeader(this.#buffer, at - this.#start, salt);
+  }
+
   /** `bytes` bytes from `at` on, which must be inside the window. */
   at(at: number, bytes: number): Buffer {
     return this.#buffer.subarray(at - this.#start, at - this.#start + bytes);
@@ -96,7 +101,7 @@ export async function scan(init: ScanInit): Promise<ScanEnd> {
       init.signal.throwIfAborted();
       if (!(await window.move(at, HEADER_BYTES))) break;
     }
-    const head = decodeHeader(window.at(at, HEADER_BYTES), 0, init.salt);
+    const head = window.headAt(at, init.salt);
     const bytes = head === undefined ? 0 : recordBytes(head.payload_bytes, head.meta_bytes);
     if (head !== undefined && at + bytes <= size && (window.holds(at, bytes) || (await window.move(at, bytes)))) {
       const body = window.at(at + HEADER_BYTES, head.payload_bytes + head.meta_bytes);

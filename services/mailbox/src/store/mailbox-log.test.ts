@@ -1,7 +1,12 @@
 /** The log of a mailbox: appended records are applied once, and a start restores exactly their state. */
 import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
+import { MemoryDisk, realFileSystem } from '@ron/log';
 import { CrashFileSystem } from '@ron/log/testing';
+import { Compactor } from './compactor.ts';
 import { acked, dead, messageOf, NEVER, openNaive, removed } from './testing/make.ts';
 import type { NaiveState } from './testing/naive-state.ts';
 
@@ -73,4 +78,116 @@ test('topics that several sends create at once have one number each', async () =
   );
   assert.equal(after.problem, undefined);
   await after.close();
+});
+
+test('a policy that is set before the first message of its topic is durable is kept', async () => {
+  const disk = new CrashFileSystem();
+  const { log, state } = await openNaive(disk);
+  await Promise.all([
+    log.appendTopic('a', { max_deliveries: 5 }, NEVER),
+    log.appendMessages([messageOf('a', 1)], NEVER),
+    log.appendMessages([messageOf('a', 2)], NEVER),
+  ]);
+  assert.deepEqual(state.policies.get('a'), { max_deliveries: 5 });
+  await log.close();
+  const after = await openNaive(disk);
+  assert.deepEqual(after.state.policies.get('a'), { max_deliveries: 5 });
+  await after.log.close();
+});
+
+test('of a batch that fills a segment, the appends before a failed rotation succeed and those after it fail', async () => {
+  let isFailing = false;
+  const disk = new CrashFileSystem(new Map(), {
+    before: (operation) => {
+      if (isFailing && operation === 'create') throw Object.assign(new Error('EIO'), { code: 'EIO' });
+    },
+  });
+  const { log, state } = await openNaive(disk, { segment_bytes: 4096 });
+  await log.appendMessages([messageOf('a', 1)], NEVER);
+  isFailing = true;
+  const sends = [2, 3, 4].map((key) => log.appendMessages([messageOf('a', key, 1500)], NEVER));
+  const results = await Promise.allSettled(sends);
+  assert.deepEqual(
+    results.map(({ status }) => status),
+    ['fulfilled', 'fulfilled', 'rejected'],
+  );
+  assert.equal(state.messages.size, 3);
+  assert.equal(log.check(), undefined);
+  await log.close();
+  isFailing = false;
+  const after = await openNaive(disk, { segment_bytes: 4096 });
+  assert.deepEqual([...after.state.messages.keys()], [...state.messages.keys()]);
+  assert.equal(after.log.problem, undefined);
+  await after.log.close();
+});
+
+test('numbers that a failed sync lost are not missing, now and after a restart', async () => {
+  let isFailing = false;
+  const disk = new CrashFileSystem(new Map(), {
+    before: (operation) => {
+      if (isFailing && operation === 'sync') throw Object.assign(new Error('EIO'), { code: 'EIO' });
+    },
+  });
+  const { log, state } = await openNaive(disk);
+  await log.appendMessages([messageOf('a', 1)], NEVER);
+  isFailing = true;
+  await assert.rejects(log.appendMessages([messageOf('a', 2), messageOf('a', 3)], NEVER), { code: 'not_ready' });
+  isFailing = false;
+  await until(() => log.appendMessages([messageOf('a', 4)], NEVER));
+  assert.equal(state.messages.size, 2);
+  await log.close();
+  for (let start = 0; start < 2; start++) {
+    const after = await openNaive(disk);
+    assert.equal(after.log.problem, undefined);
+    assert.deepEqual([...after.state.messages.keys()], [...state.messages.keys()]);
+    await after.log.close();
+  }
+});
+
+/** Appends are refused for a short while after a failure. */
+async function until(append: () => Promise<unknown>): Promise<void> {
+  for (;;) {
+    try {
+      await append();
+      return;
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+}
+
+test('[mailbox I-10] a disk at its reserve refuses messages, and accepts leases, returns and settlements', async () => {
+  const disk = new MemoryDisk(8 * 1024 * 1024);
+  const { log, state } = await openNaive(disk, { segment_bytes: 4 * 1024 * 1024 });
+  const sent: number[] = [];
+  const fill = async (): Promise<void> => {
+    for (;;) sent.push(...(await log.appendMessages([messageOf('a', 1, 100_000)], NEVER)));
+  };
+  await assert.rejects(fill(), { code: 'storage_full' });
+  assert.ok(sent.length > 40 && log.isFull);
+  const lease = { seq: sent[0]!, delivery: 1, attempts: 1, nonce: 5, until_ms: 10, visibility_ms: 9 };
+  await log.appendLeased([lease], NEVER);
+  await log.appendReturned([{ seq: sent[0]!, delivery: 1, not_before_ms: 0, delay_ms: 0, error: undefined }], NEVER);
+  await log.appendSettled(
+    sent.map((seq) => acked(seq, 'a')),
+    NEVER,
+  );
+  const compactor = new Compactor({ log, live: state, onEvent: () => undefined });
+  await compactor.pass(NEVER);
+  await log.reserve.measure();
+  assert.ok(!log.isFull, 'a queue that was emptied gives back its space');
+  await log.appendMessages([messageOf('a', 1, 100_000)], NEVER);
+  await log.close();
+});
+
+test('a second process cannot open the directory', async () => {
+  const dir = await mkdtemp(join(tmpdir(), 'mailbox-'));
+  try {
+    const { log } = await openNaive(realFileSystem, { dir });
+    await assert.rejects(openNaive(realFileSystem, { dir }), { code: 'not_ready' });
+    await log.close();
+    await (await openNaive(realFileSystem, { dir })).log.close();
+  } finally {
+    await rm(dir, { recursive: true });
+  }
 });

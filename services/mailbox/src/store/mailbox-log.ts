@@ -52,6 +52,8 @@ export class MailboxLog implements AsyncDisposable {
   /** The largest mark that was written. */
   #mark: number;
   #problem: LedgerProblem | undefined;
+  /** The size of the messages that were refused last; 0 once there is room for them. */
+  #refused_bytes = 0;
 
   private constructor({ log, state, reserve, lock, mark, problem }: OpenedLog) {
     this.log = log;
@@ -77,9 +79,11 @@ export class MailboxLog implements AsyncDisposable {
     return this.#problem;
   }
 
-  /** Whether the free space is down to the reserve, so that messages are refused. */
+  /** Whether messages are refused because the free space is down to the reserve. */
   get isFull(): boolean {
-    return this.reserve.isReached(0);
+    const isReached = this.reserve.isReached(this.#refused_bytes);
+    if (!isReached) this.#refused_bytes = 0;
+    return isReached;
   }
 
   get topics(): Topics {
@@ -115,6 +119,7 @@ export class MailboxLog implements AsyncDisposable {
   refusal(bytes: number): RonError | undefined {
     // [mailbox I-10] Only messages leave the reserve alone.
     if (!this.reserve.isReached(bytes)) return undefined;
+    this.#refused_bytes = bytes;
     return new RonError('storage_full', 'the disk is full', { retry_after_ms: FULL_RETRY_MS });
   }
 

@@ -65,13 +65,38 @@ const u48At = (bytes: Uint8Array, at: number): number =>
   bytes[at + 3]! * 2 ** 24 +
   (bytes[at + 4]! + bytes[at + 5]! * 2 ** 8) * U32;
 
-export interface MessageId {
-  readonly ulid: Uint8Array;
-  readonly topic: number;
-  readonly isMoved: boolean;
-  readonly isDead: boolean;
-  readonly meta_crc: number;
-  readonly mark: number;
+/** The id of a message; decodes fields when they are read. */
+export class MessageId {
+  readonly #bytes: Uint8Array;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+  }
+
+  get ulid(): Uint8Array {
+    return ulidIn(this.#bytes);
+  }
+
+  get topic(): number {
+    return this.#bytes[16]! + this.#bytes[17]! * 2 ** 8;
+  }
+
+  get isMoved(): boolean {
+    return (this.#bytes[18]! & IS_MOVED) !== 0;
+  }
+
+  get isDead(): boolean {
+    return (this.#bytes[18]! & IS_DEAD) !== 0;
+  }
+
+  get meta_crc(): number {
+    const bytes = this.#bytes;
+    return (bytes[19]! | (bytes[20]! << 8) | (bytes[21]! << 16) | (bytes[22]! << 24)) >>> 0;
+  }
+
+  get mark(): number {
+    return u48At(this.#bytes, 23);
+  }
 }
 
 export function encodeMessageId(
@@ -87,17 +112,7 @@ export function encodeMessageId(
 
 /** Undefined if it is not the id of a message. */
 export function decodeMessageId(id: Uint8Array): MessageId | undefined {
-  if (id.length !== MESSAGE_ID_BYTES) return undefined;
-  const flags = id[18]!;
-  if (flags > ID_FLAGS) return undefined;
-  return {
-    ulid: ulidIn(id),
-    topic: id[16]! + id[17]! * 2 ** 8,
-    isMoved: (flags & IS_MOVED) !== 0,
-    isDead: (flags & IS_DEAD) !== 0,
-    meta_crc: (id[19]! | (id[20]! << 8) | (id[21]! << 16) | (id[22]! << 24)) >>> 0,
-    mark: u48At(id, 23),
-  };
+  return id.length === MESSAGE_ID_BYTES && id[18]! <= ID_FLAGS ? new MessageId(id) : undefined;
 }
 
 /** A copy: a view of a small array would first move that array out of the heap, which is slow and makes garbage. */
@@ -155,28 +170,29 @@ export class DecodedMeta implements MessageMeta {
   readonly topic: string;
   readonly sent_ms: number;
   readonly not_before_ms: number;
-  readonly b3: Uint8Array;
   readonly replaces: number | undefined;
   readonly state: MessageState | undefined;
   readonly #bytes: Buffer;
-  #flags: number;
+  readonly #from: number;
+  readonly #flags: number;
   /** Offsets of the texts. */
   #key_at = 0;
   #idempotency_key_at = 0;
   #replay_of_at = 0;
-  #headers_at: number;
+  readonly #headers_at: number;
 
-  constructor(topic: string, bytes: Buffer) {
-    if (bytes.length < FIXED_BYTES) throw new MalformedRecord('the meta of a message is too short');
-    const flags = bytes[0]!;
+  /** The meta is the end of `bytes`, from `from` on. */
+  constructor(topic: string, bytes: Buffer, from = 0) {
+    if (bytes.length < from + FIXED_BYTES) throw new MalformedRecord('the meta of a message is too short');
+    const flags = bytes[from]!;
     if (flags > META_FLAGS) throw new MalformedRecord('unknown flags of a message');
     this.topic = topic;
     this.#bytes = bytes;
+    this.#from = from;
     this.#flags = flags;
-    this.sent_ms = bytes.readUInt32LE(2) + bytes.readUInt16LE(6) * U32;
-    this.not_before_ms = bytes.readUInt32LE(8) + bytes.readUInt16LE(12) * U32;
-    this.b3 = bytes.subarray(14, FIXED_BYTES);
-    let at = FIXED_BYTES;
+    this.sent_ms = u48At(bytes, from + 2);
+    this.not_before_ms = u48At(bytes, from + 8);
+    let at = from + FIXED_BYTES;
     if ((flags & (HAS.replaces | HAS.state)) === 0) {
       this.replaces = this.state = undefined;
     } else {
@@ -189,8 +205,12 @@ export class DecodedMeta implements MessageMeta {
     if ((flags & HAS.idempotency_key) !== 0) at = this.#after((this.#idempotency_key_at = at));
     if ((flags & HAS.replay_of) !== 0) at = this.#after((this.#replay_of_at = at));
     this.#headers_at = at;
-    for (let left = 2 * bytes[1]!; left > 0; left--) at = this.#after(at);
+    for (let left = 2 * bytes[from + 1]!; left > 0; left--) at = this.#after(at);
     if (at !== bytes.length) throw new MalformedRecord('the meta of a message has bytes after its last field');
+  }
+
+  get b3(): Uint8Array {
+    return this.#bytes.subarray(this.#from + FIXED_BYTES - B3_BYTES, this.#from + FIXED_BYTES);
   }
 
   get key(): string | undefined {
@@ -221,7 +241,7 @@ export class DecodedMeta implements MessageMeta {
   /** The end of the text at an offset. */
   #after(at: number): number {
     if (at + 2 > this.#bytes.length) throw new MalformedRecord('a text begins beyond the meta');
-    const end = at + 2 + this.#bytes.readUInt16LE(at);
+    const end = at + 2 + this.#bytes[at]! + this.#bytes[at + 1]! * 2 ** 8;
     if (end > this.#bytes.length) throw new MalformedRecord('a text ends beyond the meta');
     return end;
   }

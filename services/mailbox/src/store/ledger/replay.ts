@@ -31,7 +31,9 @@ import {
   type AcceptedEntry,
   type BaseEntry,
   type HeldCounts,
+  type MessageEntry,
   type MessageMeta,
+  type MessagePlace,
   type MessageState,
   type RecordTarget,
   type SettledEntry,
@@ -146,12 +148,11 @@ export class Replay {
     else this.#number(head, id.mark);
     const row = this.topics.at(id.topic);
     if (row === undefined) throw new MalformedRecord('the topic of the message is unknown');
-    const meta = new DecodedMeta(row.topic, body.subarray(payload_bytes));
+    const meta = new DecodedMeta(row.topic, body, payload_bytes);
     if (id.isMoved !== (meta.state !== undefined)) throw new MalformedRecord('the state of the message is malformed');
     if (!id.isMoved) row.sent += 1;
     const place = { segment: position.segment, offset: position.offset, payload_bytes, meta_bytes };
-    const entry = { seq, id: id.ulid, place, meta, moved: meta.state, isDamaged: false, source: undefined };
-    this.#target.onMessage(entry);
+    this.#target.onMessage(new ReplayedMessage(seq, id, place, meta));
     if (meta.replaces !== undefined && !id.isMoved) this.#replaced(row, meta.replaces, position);
   }
 
@@ -240,6 +241,31 @@ export class Replay {
       [this.#found, this.#found_more] = [[], 0];
     }
     for (const each of totals) this.topics.setTotals(each.number, each.totals);
+  }
+}
+
+/** An intact message. Few of them need their id. */
+class ReplayedMessage implements MessageEntry {
+  readonly seq: number;
+  readonly place: MessagePlace;
+  readonly meta: DecodedMeta;
+  readonly source = undefined;
+  readonly isDamaged = false;
+  readonly #id: MessageId;
+
+  constructor(seq: number, id: MessageId, place: MessagePlace, meta: DecodedMeta) {
+    this.seq = seq;
+    this.#id = id;
+    this.place = place;
+    this.meta = meta;
+  }
+
+  get id(): Uint8Array {
+    return this.#id.ulid;
+  }
+
+  get moved(): MessageState | undefined {
+    return this.meta.state;
   }
 }
 
