@@ -7,7 +7,7 @@ import { scopesOf } from '@ron/proto';
 import { tempDir, type After, type TempDir } from '../temp-dir.ts';
 import { ServiceProcess } from './service-process.ts';
 
-type Started = 'index' | 'kms' | 'storage';
+type Started = 'index' | 'kms' | 'mailbox' | 'storage';
 
 const mainOf = (service: Started): string =>
   fileURLToPath(new URL(`../../../../services/${service}/src/main.ts`, import.meta.url));
@@ -25,8 +25,9 @@ async function stop(process: ServiceProcess, temp: TempDir): Promise<void> {
 
 export const startKms = (t: After): Promise<{ url: string; token: string }> => startInMemory(t, 'kms');
 export const startIndex = (t: After): Promise<{ url: string; token: string }> => startInMemory(t, 'index');
+export const startMailbox = (t: After): Promise<{ url: string; token: string }> => startInMemory(t, 'mailbox');
 
-async function startInMemory(t: After, service: 'index' | 'kms'): Promise<{ url: string; token: string }> {
+async function startInMemory(t: After, service: Exclude<Started, 'storage'>): Promise<{ url: string; token: string }> {
   const temp = await tempDir();
   const key_file = join(temp.path, 'keys');
   const token = await tokenFrom(key_file, service);
