@@ -20,6 +20,7 @@ export const COMMANDS: Readonly<Record<string, Listed>> = {
   find: { summary: 'print the nodes that provide an object', load: () => import('./commands/find.ts') },
   pack: { summary: 'add, list and verify packs of map tiles', load: () => import('./commands/pack.ts') },
   edge: { summary: 'show the delivery cache, explain and purge it', load: () => import('./commands/edge.ts') },
+  queue: { summary: 'send and receive messages, manage dead letters', load: () => import('./commands/queue.ts') },
   keys: { summary: 'create, rotate, export and withdraw keys', load: () => import('./commands/keys.ts') },
   sign: { summary: 'sign a file with a key that never leaves kms', load: () => import('./commands/sign.ts') },
   verify: { summary: 'verify that a trusted key signed a file', load: () => import('./commands/verify.ts') },

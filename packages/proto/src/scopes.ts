@@ -42,7 +42,7 @@ export const SCOPES = {
   'mailbox:send': 'send messages',
   'mailbox:receive': 'receive, acknowledge, return and extend messages',
   'mailbox:read': 'read statistics and list dead letters',
-  'mailbox:admin': 'replay dead letters',
+  'mailbox:admin': 'set limits of topics, replay and delete dead letters, read messages without a lease',
 
   'passport:issue': 'issue capabilities',
   'passport:verify': 'verify capabilities',

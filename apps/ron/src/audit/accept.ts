@@ -2,23 +2,17 @@
  * `ron audit accept`: shows the damage of the audit log, and goes on with a new log once the operator confirms.
  *
  * Contract: the request names the damage that was shown; kms refuses it if the damage is another one by now. The new log
- * begins with the next start of kms. A kms of this node is stopped, so that `ron up` restarts it; its first start with the
- * new log is awaited for `RESTART_MS`.
+ * begins with the next start of kms. A kms of this node is restarted.
  */
-import { Deadline, sleep } from '@ron/kernel';
 import type { AuditStatus } from '@ron/proto';
 import { usage } from '../args.ts';
 import type { ConnectionValues } from '../resolve-service.ts';
 import { confirm } from '../confirm.ts';
 import { CliError } from '../exits.ts';
 import { columns } from '../format.ts';
-import { homeOf, isAlive, readState, socketUrl } from '../home.ts';
 import type { Io } from '../io.ts';
 import { withKms } from '../kms.ts';
-import { readinessOf } from '../readiness.ts';
-
-const RESTART_MS = 60_000;
-const POLL_MS = 200;
+import { restartService } from '../restart-service.ts';
 
 export interface AcceptValues extends ConnectionValues {
   readonly reason?: string | undefined;
@@ -37,7 +31,7 @@ export async function accept(values: AcceptValues, io: Io, signal: AbortSignal):
   const accepted = await withKms(values, io, signal, (client) =>
     client.acceptAudit(problem_sha256, reason, { signal }),
   );
-  const isRestarted = await restart(values, io, signal);
+  const isRestarted = await restartService('kms', values, io, signal, 'sign');
   const rows: [string, string][] = [
     ['accepted', problem],
     ['former log', accepted.archive === undefined ? 'none was found' : `kept in kms/data/${accepted.archive}`],
@@ -67,23 +61,4 @@ function effectOf(known: number, found: number): string {
     );
   if (found < known) return `entries ${found} to ${known - 1} are missing from the log`;
   return 'the former log stays as evidence and is not continued';
-}
-
-/** Stops the kms of this node, and waits until its successor can sign. False if there is none, or it takes too long. */
-async function restart(values: AcceptValues, io: Io, signal: AbortSignal): Promise<boolean> {
-  if (values.url !== undefined || io.env['RON_URL']) return false;
-  const home = homeOf(values, io);
-  const state = await readState(home);
-  const pid = state?.pids.kms;
-  if (state === undefined || !isAlive(state.pid) || pid === undefined) return false;
-  process.kill(pid, 'SIGTERM');
-  using due = Deadline.after('audit.restart', RESTART_MS, { signal });
-  while (due.remaining_ms > POLL_MS) {
-    await sleep(POLL_MS, signal, 'audit.restart');
-    const ready = isAlive(pid)
-      ? undefined
-      : await readinessOf(socketUrl(home, 'kms'), signal, 'sign').catch(() => undefined);
-    if (ready?.isReady === true) return true;
-  }
-  return false;
 }

@@ -11,8 +11,8 @@ export default command({
   usage: 'doctor [--dir DIR]',
   about:
     'Checks Node, the directory, the clock, the limit on open files, the capabilities of the owner and of the services, the\n' +
-    'services or their ports, the load and the peers of index, names that expire within 30 days, and the packs and the disk\n' +
-    'of edge. Changes nothing.',
+    'services or their ports, the load and the peers of index, names that expire within 30 days, the packs and the disk of\n' +
+    'edge, and the topics, the dead letters, the ledgers and the disk of mailbox. Changes nothing.',
   options: { dir: CONNECTION_OPTIONS.dir },
   args: [0, 0],
   examples: { 'ron doctor': 'list problems, each with the action that resolves it' },
@@ -39,6 +39,7 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     limits,
     { checkIndex },
     { checkEdge, checkCacheDisk, checkPackFiles },
+    { checkMailbox, checkMailboxDisk },
   ] = await Promise.all([
     import('../doctor/machine.ts'),
     import('../doctor/capabilities.ts'),
@@ -51,6 +52,7 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     import('../doctor/limits.ts'),
     import('../doctor/index-service.ts'),
     import('../doctor/edge-service.ts'),
+    import('../doctor/mailbox-service.ts'),
   ]);
   const recorded = await readState(home);
   const stated = recorded !== undefined && isAlive(recorded.pid) ? recorded.services : undefined;
@@ -72,7 +74,8 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
   ];
   if (!isRunning) {
     const edge = [...(await checkPackFiles(home)), ...(await checkCacheDisk(home))];
-    return [...common, ...(await checkVolumes(home)), ...edge, ...(await services.checkPorts(SERVICE_TABLE))];
+    const own = [...(await checkVolumes(home)), ...edge, ...(await checkMailboxDisk(home))];
+    return [...common, ...own, ...(await services.checkPorts(SERVICE_TABLE))];
   }
   return [
     ...common,
@@ -81,5 +84,6 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     ...(await services.checkServices(home, expected, found, signal)),
     ...(found.index === undefined ? [] : await checkIndex(home, io, signal)),
     ...(found.edge === undefined ? [] : await checkEdge(home, io, signal)),
+    ...(found.mailbox === undefined ? [] : await checkMailbox(home, io, signal)),
   ];
 }

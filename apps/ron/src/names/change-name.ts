@@ -13,7 +13,8 @@ import { addressArg } from '../storage.ts';
 import { labelArg } from './name-arg.ts';
 import { keyFor, nameKeys, publicKeyArg } from './name-keys.ts';
 import type { NodeServices } from './node-services.ts';
-import { isOver, lifeArg, numberArg, publish, ttlArg } from './publish.ts';
+import { numberArg } from '../quantity-args.ts';
+import { isOver, lifeArg, publish, ttlArg } from './publish.ts';
 import { setName } from './set-name.ts';
 import { contentOf, dateOf, nameJson } from './show-name.ts';
 

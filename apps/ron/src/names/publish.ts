@@ -17,6 +17,7 @@ import {
   type NameRecord,
 } from '@ron/proto/names';
 import { CliError } from '../exits.ts';
+import { numberArg } from '../quantity-args.ts';
 import type { Io } from '../io.ts';
 import type { NameKey } from './name-keys.ts';
 import type { NodeServices } from './node-services.ts';
@@ -145,10 +146,4 @@ export function lifeArg(text: string | undefined): number {
 /** `--ttl`, in seconds. */
 export function ttlArg(text: string | undefined): number | undefined {
   return text === undefined ? undefined : numberArg('--ttl', text, 0, NAME_TTL_S_MAX);
-}
-
-export function numberArg(flag: string, text: string, min: number, max: number): number {
-  const number = /^\d{1,9}$/.test(text) ? Number(text) : NaN;
-  if (number >= min && number <= max) return number;
-  throw new CliError('usage', `${flag} must be a number from ${min} to ${max}, not ${JSON.stringify(text)}`);
 }

@@ -206,6 +206,12 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
     withDataDir('kms'),
   ),
   service(
+    'mailbox',
+    import.meta.resolve('@ron/mailbox'),
+    { calls: authCalls('mailbox'), sealed_files: [CACHE], is_optional: true },
+    withDataDir('mailbox'),
+  ),
+  service(
     'passport',
     import.meta.resolve('@ron/passport'),
     // Passport issues capabilities for every audience, and records each issue and revocation.
