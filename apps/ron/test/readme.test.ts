@@ -54,6 +54,8 @@ const normal = (text: string): string =>
     .replace(/\d+ % busy/, 'N % busy')
     .replace(/audit log: [\d.]+ (?:B|[KMG]iB)/, 'audit log: N')
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'TIME')
+    .replace(/\b01[0-9A-HJKMNP-TV-Z]{24}\b/g, 'ULID')
+    .replace(/^token {4}[\w-]+$/m, 'token TOKEN')
     .replace(/\b(key|record) [0-9a-f]{64}/g, '$1 HEX')
     .replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, 'UUID')
     // The number depends on whether the last entry is signed already.

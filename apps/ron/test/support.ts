@@ -26,7 +26,7 @@ export async function temporaryDir(t: After): Promise<string> {
 }
 
 /** Files that hold secrets by design, each readable by its owner only. */
-const SECRET_FILE = /(^|\/)(keys?|kek|[^/]*\.(?:cap|invite))$/;
+const SECRET_FILE = /(^|\/)(keys?|kek|[^/]*\.(?:cap|curl|invite))$/;
 const SCANNED_BYTES_MAX = 1024 * 1024;
 
 /** Registers the files of nodes below a directory as public, and the keys in their secret files as secret. */
