@@ -87,7 +87,7 @@ export class SegmentCompaction {
     if (this.#live.liveBytesOf(segment) > 0) {
       throw new RonError('not_ready', `segment ${segment} holds messages that cannot be read: restart mailbox`);
     }
-    await log.remove(segment);
+    await this.#log.remove(segment);
     return { segment, moved: this.#moved, bytes };
   }
 

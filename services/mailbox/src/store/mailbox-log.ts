@@ -13,7 +13,7 @@
  * may use the reserve. With a ledger problem, all appends are refused with `not_ready`.
  * Cancellation: an append whose signal aborts before it is being written rejects; later its outcome is that of the write.
  */
-import { assert, RonError } from '@ron/kernel';
+import { assert, isRonError, RonError } from '@ron/kernel';
 import { recordBytes, type Appended, type RecordInput, type Reserve, type SegmentLog } from '@ron/log';
 import type { TopicPolicy } from '@ron/proto';
 import { encodeLeased, encodeReturned, encodeSettled, encodeTopic } from './codec/entry-codec.ts';
@@ -31,7 +31,7 @@ import {
   type SettledEntry,
   type TopicTotals,
 } from './records.ts';
-import { countSettled, heldProblem } from './ledger/replay.ts';
+import { countSettled, heldProblem } from './ledger/held-differences.ts';
 import type { Topics } from './ledger/topics.ts';
 import { TopicNumbers } from './topic-numbers.ts';
 
@@ -54,13 +54,14 @@ export class MailboxLog implements AsyncDisposable {
   #problem: LedgerProblem | undefined;
   /** The size of the messages that were refused last; 0 once there is room for them. */
   #refused_bytes = 0;
+  #failure: string | undefined;
 
   private constructor({ log, state, reserve, lock, mark, problem }: OpenedLog) {
     this.log = log;
     this.reserve = reserve;
     this.reader = new MessageReader(log, state.topics);
     this.#state = state;
-    this.#numbers = new TopicNumbers(state.topics);
+    this.#numbers = new TopicNumbers(state);
     this.#lock = lock;
     this.#mark = mark;
     this.#problem = problem;
@@ -77,6 +78,11 @@ export class MailboxLog implements AsyncDisposable {
   /** Why the ledger does not hold; undefined if it holds. */
   get problem(): LedgerProblem | undefined {
     return this.#problem;
+  }
+
+  /** Why the disk refused the last append; undefined if it succeeded. */
+  get failure(): string | undefined {
+    return this.#failure;
   }
 
   /** Whether messages are refused because the free space is down to the reserve. */
@@ -102,6 +108,12 @@ export class MailboxLog implements AsyncDisposable {
   /** Whether a segment holds `seen` records. */
   hasKeys(segment: number): boolean {
     return this.#state.key_segments.has(segment);
+  }
+
+  /** Removes a segment from which everything was moved. */
+  async remove(segment: number): Promise<void> {
+    await this.log.remove(segment);
+    this.#state.key_segments.delete(segment);
   }
 
   /** Begins a new segment, so that the one being written can be compacted. */
@@ -144,7 +156,7 @@ export class MailboxLog implements AsyncDisposable {
     signal: AbortSignal,
   ): Promise<readonly number[]> {
     const seqs: number[] = [];
-    using topics = this.#topicsOf(messages);
+    using topics = this.#numbers.ofGroup(messages);
     const { records } = topics;
     const mark = this.#state.seq_last;
     const metas_bytes: number[] = [];
@@ -231,7 +243,9 @@ export class MailboxLog implements AsyncDisposable {
     const mark = this.#state.seq_last;
     try {
       await this.log.append(records, signal, { durable });
+      this.#failure = undefined;
     } catch (error) {
+      if (isRonError(error, 'not_ready') || isRonError(error, 'storage_full')) this.#failure = error.message;
       if (isApplied?.() !== true) throw error;
     }
     this.#mark = Math.max(this.#mark, mark);
@@ -250,36 +264,6 @@ export class MailboxLog implements AsyncDisposable {
       onApplied?.();
     };
     return this.#record(RECORD.topic, encodeTopic({ number, topic, policy, isNew: false }), apply);
-  }
-
-  /** The numbers of the topics of a group, and the records of those that are not durable yet. */
-  #topicsOf(messages: readonly MessageInput[]): GroupTopics {
-    const taken = new Map<string, number>();
-    const records: RecordInput[] = [];
-    for (const { meta } of messages) {
-      const { topic } = meta;
-      if (this.#state.topics.get(topic) !== undefined || taken.has(topic)) continue;
-      const number = this.#numbers.take(topic);
-      taken.set(topic, number);
-      records.push(this.#newTopicRecord(number, topic));
-    }
-    return {
-      records,
-      numberOf: (topic) => this.#state.topics.get(topic)?.number ?? taken.get(topic)!,
-      [Symbol.dispose]: () => {
-        for (const topic of taken.keys()) this.#numbers.release(topic);
-      },
-    };
-  }
-
-  /** Of a topic that another group may create first, even with a policy. */
-  #newTopicRecord(number: number, topic: string): RecordInput {
-    const apply = (): void => {
-      if (this.#state.topics.get(topic) !== undefined) return;
-      this.#state.topics.put({ number, topic, policy: {} });
-      this.#state.target.onTopic(topic, {});
-    };
-    return this.#record(RECORD.topic, encodeTopic({ number, topic, policy: {}, isNew: true }), apply);
   }
 
   /** Commits the waiting appends, closes the files and unlocks the directory. */
@@ -301,11 +285,6 @@ export class MailboxLog implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
-}
-
-interface GroupTopics extends Disposable {
-  readonly records: RecordInput[];
-  numberOf(topic: string): number;
 }
 
 const bytesOf = (records: readonly RecordInput[]): number =>

@@ -14,7 +14,8 @@ import { markId } from './codec/message-codec.ts';
 import { DurableState } from './durable-state.ts';
 import type { LedgerProblem } from './ledger/problems.ts';
 import { RECORD, type AcceptedEntry, type RecordTarget, type SettledEntry } from './records.ts';
-import { countSettled, Replay } from './ledger/replay.ts';
+import { countSettled } from './ledger/held-differences.ts';
+import { Replay } from './ledger/replay.ts';
 
 export interface ReplayProgress {
   readonly bytes: number;
@@ -61,15 +62,14 @@ const QUEUE_BYTES_MAX = 64 * MIB;
 const BATCH_RECORDS_MAX = 1024;
 const PROGRESS_RECORDS = 1024;
 const BATCH = 128;
+const SQLITE_READONLY = 8;
+const SQLITE_CANTOPEN = 14;
 const POWER_FAILURE = 'a power failure lost records that were not synced';
 
 export async function openLog(init: MailboxLogInit): Promise<OpenedLog> {
   const { fs = realFileSystem, dir } = init;
   await fs.makeDir(dir);
-  const lock = fs.lock?.(join(dir, 'lock'));
-  if (fs.lock !== undefined && lock === undefined) {
-    throw new RonError('not_ready', `another process has the mailbox in ${dir} open: stop it first`);
-  }
+  const lock = lockOf(fs, dir);
   let log: SegmentLog | undefined;
   try {
     const reserve = new Reserve(async () => await fs.room?.(dir));
@@ -85,6 +85,21 @@ export async function openLog(init: MailboxLogInit): Promise<OpenedLog> {
     lock?.[Symbol.dispose]();
     throw error;
   }
+}
+
+/** A directory that cannot be written, or that no other process can see, needs no lock. */
+function lockOf(fs: FileSystem, dir: string): Disposable | undefined {
+  if (fs.lock === undefined) return undefined;
+  let lock: Disposable | undefined;
+  try {
+    lock = fs.lock(join(dir, 'lock'));
+  } catch (error) {
+    const { errcode } = error as { readonly errcode?: number };
+    if (errcode !== SQLITE_READONLY && errcode !== SQLITE_CANTOPEN) throw error;
+    return undefined;
+  }
+  if (lock !== undefined) return lock;
+  throw new RonError('not_ready', `another process has the mailbox in ${dir} open: stop it first`);
 }
 
 async function replayLog(

@@ -36,12 +36,25 @@ export class MessageReader {
     this.#topics = topics;
   }
 
+  /** From the page cache; undefined as well if that would wait for the disk. */
   readNow(place: MessagePlace): StoredMessage | undefined {
-    return this.#message(this.#log.readNow(place, place.payload_bytes, place.meta_bytes));
+    const { payload_bytes, meta_bytes } = place;
+    const shared = this.#log.peekNow(place, payload_bytes, meta_bytes);
+    if (shared === undefined) return undefined;
+    // One buffer from Node's pool costs less than one of its own.
+    const copy = Buffer.allocUnsafe(payload_bytes + meta_bytes);
+    copy.set(shared.payload);
+    copy.set(shared.meta, payload_bytes);
+    return this.#message({
+      head: shared.head,
+      payload: copy.subarray(0, payload_bytes),
+      meta: copy.subarray(payload_bytes),
+    });
   }
 
   async read(place: MessagePlace): Promise<StoredMessage | undefined> {
-    return this.#message(await this.#log.read(place, place.payload_bytes, place.meta_bytes));
+    const { payload_bytes, meta_bytes } = place;
+    return this.readNow(place) ?? this.#message(await this.#log.read(place, payload_bytes, meta_bytes));
   }
 
   /** Without its payload, which may be damaged. */

@@ -25,6 +25,7 @@ import {
   markIn,
   type MessageId,
 } from '../codec/message-codec.ts';
+import { countSettled, heldDifferences } from './held-differences.ts';
 import { Problems, type LedgerProblem } from './problems.ts';
 import {
   RECORD,
@@ -40,7 +41,7 @@ import {
   type TopicEntry,
 } from '../records.ts';
 import { rangeText, Sequence } from './sequence.ts';
-import { Topics, waitingOf, type TopicRow } from './topics.ts';
+import { Topics, type TopicRow } from './topics.ts';
 
 /** Problems of one replay before they are listed; more are counted. */
 const FOUND_MAX = 1024;
@@ -267,36 +268,6 @@ class ReplayedMessage implements MessageEntry {
   get moved(): MessageState | undefined {
     return this.meta.state;
   }
-}
-
-/** Counts a settled message in the totals of its topic. */
-export function countSettled(row: TopicRow, outcome: SettledEntry['outcome']): void {
-  if (outcome === 'acked') row.acked += 1;
-  else if (outcome === 'dead') row.dead += 1;
-  else {
-    row.dead -= 1;
-    row.gone += 1;
-  }
-}
-
-/** Differences between the totals by the records and the messages that are held. [mailbox I-8] */
-export function heldDifferences(topics: Topics, held: Iterable<HeldCounts>): string[] {
-  const counts = new Map([...held].map((each) => [each.topic, each]));
-  return topics.all().flatMap((row) => {
-    const { waiting = 0, dead = 0 } = counts.get(row.topic) ?? {};
-    const by_records = waitingOf(row);
-    if (waiting === by_records && dead === row.dead) return [];
-    return [
-      `topic ${row.topic}: ${by_records} waiting and ${row.dead} dead by the records, ${waiting} and ${dead} in the log`,
-    ];
-  });
-}
-
-/** The differences as a problem; undefined if the ledger holds. */
-export function heldProblem(topics: Topics, held: Iterable<HeldCounts>): LedgerProblem | undefined {
-  const problems = new Problems();
-  for (const item of heldDifferences(topics, held)) problems.add(item);
-  return problems.report();
 }
 
 const lostState = (isDead: boolean, time_ms: number): MessageState => ({
