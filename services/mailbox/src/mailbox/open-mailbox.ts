@@ -59,25 +59,29 @@ const NO_CALLS: LateCalls = { onSettlement: () => undefined, onChanged: () => un
 export type MailboxParts = Awaited<ReturnType<typeof openParts>>;
 
 export async function openParts(init: MailboxInit) {
-  const { onEvent } = init;
+  const prepared = prepare(init);
+  const { state, target } = prepared;
+  const log = await openLog(init, target);
+  state.last_seq = Math.max(state.last_seq, log.log.durable.seq);
+  while (!state.finishLoad(LOAD_STEP)) await sched.pause('mailbox.load');
+  target.goLive();
+  return connect(init, { ...prepared, log });
+}
+
+/** The state and its target, before the log is open. Synchronous. */
+export function prepare(init: MailboxInit) {
   const base = newState(init);
-  let calls = NO_CALLS;
-  const onChanged = (changed: ReadonlySet<string>): void => calls.onChanged(changed);
+  const late = { calls: NO_CALLS };
+  const onChanged = (changed: ReadonlySet<string>): void => late.calls.onChanged(changed);
   const settling = new Settling({ state: base.state, onUndone: onChanged });
   const target = new StateTarget({
     ...base,
     settling,
-    onTopicCreated: (topic) => onEvent({ kind: 'topic created', topic }),
-    onSettlement: (topic, settlement) => calls.onSettlement(topic, settlement),
+    onTopicCreated: (topic) => init.onEvent({ kind: 'topic created', topic }),
+    onSettlement: (topic, settlement) => late.calls.onSettlement(topic, settlement),
     onChanged,
   });
-  const log = await openLog(init, target);
-  base.state.last_seq = Math.max(base.state.last_seq, log.log.durable.seq);
-  while (!base.state.finishLoad(LOAD_STEP)) await sched.pause('mailbox.load');
-  target.goLive();
-  const parts = connect(init, { ...base, settling, log });
-  calls = parts.calls;
-  return parts;
+  return { ...base, settling, target, late };
 }
 
 async function openLog(init: MailboxInit, target: StateTarget): Promise<MailboxLog> {
@@ -103,9 +107,10 @@ function onStoreEvent({ onEvent, onIntegrity }: MailboxInit, event: StoreEvent):
   onEvent({ kind: event.kind, problem: event.problem.text });
 }
 
-type Opened = ReturnType<typeof newState> & { readonly settling: Settling; readonly log: MailboxLog };
+type Opened = ReturnType<typeof prepare> & { readonly log: MailboxLog };
 
-function connect(init: MailboxInit, opened: Opened) {
+/** Connects the operations with the state and the log. Synchronous. */
+export function connect(init: MailboxInit, opened: Opened) {
   const { state, log, background } = opened;
   const { onEvent, onIntegrity } = init;
   const appendSettled: MailboxLog['appendSettled'] = (entries, signal) => log.appendSettled(entries, signal);
@@ -135,7 +140,7 @@ function connect(init: MailboxInit, opened: Opened) {
     onFull: (topic, problem) => onEvent({ kind: 'topic full', topic: topic.name, problem }),
   });
   const settled = new SettledEvents({ reads, background, onEvent, onDamaged: () => onIntegrity?.('damaged') });
-  const calls: LateCalls = {
+  opened.late.calls = {
     onSettlement: (topic, settlement) => settled.onSettlement(topic, settlement),
     onChanged: (changed) => {
       for (const topic of changed) receivers.serve(topic);
@@ -144,7 +149,6 @@ function connect(init: MailboxInit, opened: Opened) {
   };
   return {
     ...opened,
-    calls,
     reads,
     deliveries,
     receivers,
