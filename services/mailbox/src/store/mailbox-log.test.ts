@@ -4,9 +4,10 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { MemoryDisk, realFileSystem } from '@ron/log';
+import { MemoryDisk, realFileSystem, type FileSystem } from '@ron/log';
 import { CrashFileSystem } from '@ron/log/testing';
 import { Compactor } from './compactor.ts';
+import type { ReplayProgress } from './mailbox-log.ts';
 import { acked, dead, messageOf, NEVER, openNaive, removed } from './testing/make.ts';
 import type { NaiveState } from './testing/naive-state.ts';
 
@@ -190,4 +191,47 @@ test('a second process cannot open the directory', async () => {
   } finally {
     await rm(dir, { recursive: true });
   }
+});
+
+test('a read-only directory can be opened and read; appends are refused with the reason', async () => {
+  const disk = new CrashFileSystem();
+  const { log } = await openNaive(disk);
+  const [seq] = await log.appendMessages([messageOf('a', 1)], NEVER);
+  await log.close();
+  const refuse = (): never => {
+    throw Object.assign(new Error('EROFS'), { code: 'EROFS' });
+  };
+  const readOnly: FileSystem = {
+    create: async () => refuse(),
+    open: async (path, access) => (access === 'write' ? refuse() : await disk.open(path, access)),
+    list: (dir) => disk.list(dir),
+    makeDir: async () => undefined,
+    rename: async () => refuse(),
+    remove: async () => refuse(),
+    syncDir: async () => undefined,
+    lock: () => {
+      throw Object.assign(new Error('unable to open database file'), { errcode: 14 });
+    },
+  };
+  const after = await openNaive(readOnly);
+  assert.ok(await after.log.reader.read(after.state.messages.get(seq!)!.place));
+  await assert.rejects(after.log.appendSettled([acked(seq!, 'a')], NEVER), /read-only/);
+  assert.match(after.log.failure!, /read-only/);
+  assert.ok(after.state.messages.has(seq!));
+  await after.log.close();
+});
+
+test('a start reports its progress', async () => {
+  const disk = new CrashFileSystem();
+  const { log } = await openNaive(disk, { segment_bytes: 1024 * 1024 });
+  const messages = Array.from({ length: 100 }, (_, key) => messageOf('a', key));
+  for (let round = 0; round < 30; round++) await log.appendMessages(messages, NEVER);
+  await log.close();
+  const seen: ReplayProgress[] = [];
+  const after = await openNaive(disk, { onProgress: (progress) => void seen.push(progress) });
+  assert.ok(seen.length >= 2);
+  assert.ok(
+    seen.every(({ bytes, bytes_total }, index) => bytes <= bytes_total && bytes >= (seen[index - 1]?.bytes ?? 0)),
+  );
+  await after.log.close();
 });
