@@ -39,7 +39,7 @@ export const concurrency = declareConcurrency({
       config_key: 'mailbox.holds_max',
       policy: 'reject new',
       overflow: '429 `busy` with `Retry-After`',
-      metric: 'queue_rejected_total{queue="holds"}',
+      metric: 'busy_rejections_total{queue="holds",lane="holds"}',
       from: 'listener',
       to: 'lease_clock, send_pool, settle_pool',
     },

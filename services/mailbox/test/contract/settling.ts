@@ -125,6 +125,7 @@ export function settlingContract(http: () => Http): void {
     while ((await http().topic(topic)).ledger.dead === 0) await http().receive(newTopic(), { wait_ms: 200 });
     const [letter] = (await deadOf(topic)).dead;
     assert.equal(letter!.reason, 'expired');
+    assert.ok(letter!.dead_ms - letter!.sent_ms >= 1000, `${letter!.dead_ms - letter!.sent_ms} ms`);
     await http().assertLedger(topic, { sent: 1, dead: 1 });
   });
 
