@@ -100,7 +100,6 @@ export function sendingContract(http: () => Http): void {
   test('a delayed message becomes visible', async () => {
     const topic = newTopic();
     await http().put(topic, 'soon', { delay_ms: 300 });
-    await http().assertLedger(topic, { sent: 1, delayed: 1 });
     assert.equal((await http().take(topic)).payload, 'soon');
   });
 

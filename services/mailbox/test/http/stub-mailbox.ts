@@ -7,6 +7,9 @@ import { Metrics } from '@ron/telemetry';
 import type { Delivery, MailboxOperations } from '../../src/mailbox/operations.ts';
 import { routes } from '../../src/routes.ts';
 
+/** Of the queues `send` and `settle`, each with one worker. */
+export const QUEUE_CAPACITY = 16;
+
 /** Opens all routes without a capability. */
 const OPEN: AccessCheck = {
   checkHeaders: () => ({
@@ -54,6 +57,7 @@ export const message = (payload: Uint8Array = Buffer.from('payload')): ReceivedM
 
 export interface StubMailbox extends AsyncDisposable {
   readonly ingress: Ingress;
+  readonly queues: { readonly send: WorkQueue; readonly settle: WorkQueue };
   readonly port: number;
   readonly url: string;
 }
@@ -62,19 +66,22 @@ export interface StubInit {
   readonly operations: Partial<MailboxOperations>;
   /** Of a receive with its wait. Default 25 000. */
   readonly hold_ms?: number;
+  /** Of a send. Default 2000. */
+  readonly send_ms?: number;
 }
 
-export async function startStub({ operations, hold_ms = 25_000 }: StubInit): Promise<StubMailbox> {
-  const queues = ['send', 'settle'].map((lane) => new WorkQueue(lane, { capacity: 16, lanes: [lane] }));
+export async function startStub({ operations, hold_ms = 25_000, send_ms = 2000 }: StubInit): Promise<StubMailbox> {
+  const queues = ['send', 'settle'].map((lane) => new WorkQueue(lane, { capacity: QUEUE_CAPACITY, lanes: [lane] }));
   const [send, settle] = queues as [WorkQueue, WorkQueue];
   const workers = queues.map((queue) => queue.serve({ signal: NEVER, stopping: NEVER }));
   const settleStep = (parent: Deadline): Deadline => Deadline.after('settle', 2000, { parent });
+  const budgets_ms: Readonly<Record<string, number>> = { hold: hold_ms, send: send_ms };
   const ingress = await createIngress({
     service: 'mailbox',
     version: '0',
     metrics: new Metrics('mailbox'),
     access: OPEN,
-    deadlines: { deadline: (name) => Deadline.after(name, name === 'hold' ? hold_ms : 2000) },
+    deadlines: { deadline: (name) => Deadline.after(name, budgets_ms[name] ?? 2000) },
     routes: routes({
       operations: operations as MailboxOperations,
       send,
@@ -87,6 +94,7 @@ export async function startStub({ operations, hold_ms = 25_000 }: StubInit): Pro
   const url = await ingress.listen();
   return {
     ingress,
+    queues: { send, settle },
     url,
     port: Number(new URL(url).port),
     async [Symbol.asyncDispose]() {
