@@ -1,6 +1,6 @@
 /** Checks mailbox: its topics and dead letters, its ledgers, its directory and its disk. */
 import { stat, statfs } from 'node:fs/promises';
-import { MailboxClient } from '@ron/client';
+import { MailboxClient, TRANSPORT_DEFAULTS } from '@ron/client';
 import { reserveBytes } from '@ron/log';
 import type { TopicDto } from '@ron/proto';
 import { messageOf, systemCode } from '../exits.ts';
@@ -26,7 +26,7 @@ const SCARCE = 2;
 export async function checkMailbox(home: Home, io: Io, signal: AbortSignal): Promise<Finding[]> {
   const { RON_URL: _, ...env } = io.env;
   const open = (init: ConstructorParameters<typeof MailboxClient>[0]): MailboxClient =>
-    new MailboxClient({ ...init, deadline_ms: CALL_MS });
+    new MailboxClient({ ...init, deadline_ms: CALL_MS, policy: TRANSPORT_DEFAULTS.policy });
   const values = { dir: home.dir };
   const disk = await checkMailboxDisk(home);
   try {
