@@ -1,18 +1,33 @@
 /** The real file system, except that operations on selected files fail or wait. */
-import { realFileSystem, type File, type FileSystem } from '../disk/file-system.ts';
+import { realFileSystem, type DiskRoom, type File, type FileSystem } from '../disk/file-system.ts';
+
+export type DiskStep = 'create' | 'read' | 'write' | 'sync' | 'remove';
+
+interface Fault {
+  readonly part: string;
+  readonly code: string | undefined;
+  readonly steps: readonly DiskStep[];
+}
+
+const WRITES: readonly DiskStep[] = ['create', 'write', 'sync'];
 
 export class FaultyDisk implements FileSystem {
-  #fault: { readonly part: string; readonly code: string | undefined } | undefined;
+  #fault: Fault | undefined;
   #held: (() => void)[] = [];
 
-  /** Writes to files whose path contains `part` fail. */
-  fail(part: string, code: string): void {
-    this.#fault = { part, code };
+  /** Operations that wait. */
+  get waiting(): number {
+    return this.#held.length;
   }
 
-  /** Writes wait until the fault is removed. */
-  hold(part: string): void {
-    this.#fault = { part, code: undefined };
+  /** Operations on files whose path contains `part` fail. Default: creations, writes and syncs. */
+  fail(part: string, code: string, ...steps: readonly DiskStep[]): void {
+    this.#fault = { part, code, steps: steps.length === 0 ? WRITES : steps };
+  }
+
+  /** They wait until the fault is removed. */
+  hold(part: string, ...steps: readonly DiskStep[]): void {
+    this.#fault = { part, code: undefined, steps: steps.length === 0 ? WRITES : steps };
   }
 
   mend(): void {
@@ -21,7 +36,7 @@ export class FaultyDisk implements FileSystem {
   }
 
   create = async (path: string): Promise<File> => {
-    await this.#check(path);
+    await this.#check('create', path);
     return this.#wrap(path, await realFileSystem.create(path));
   };
   open = async (path: string, access: 'read' | 'write'): Promise<File> =>
@@ -29,24 +44,31 @@ export class FaultyDisk implements FileSystem {
   list = (dir: string): Promise<string[]> => realFileSystem.list(dir);
   makeDir = (dir: string): Promise<void> => realFileSystem.makeDir(dir);
   rename = (from: string, to: string): Promise<void> => realFileSystem.rename(from, to);
-  remove = (path: string): Promise<void> => realFileSystem.remove(path);
+  remove = async (path: string): Promise<void> => {
+    await this.#check('remove', path);
+    await realFileSystem.remove(path);
+  };
   syncDir = (dir: string): Promise<void> => realFileSystem.syncDir(dir);
   lock = (path: string): Disposable | undefined => realFileSystem.lock!(path);
+  room = (dir: string): Promise<DiskRoom> => realFileSystem.room!(dir);
 
   #wrap(path: string, file: File): File {
     return {
       write: async (buffers, position) => {
-        await this.#check(path);
+        await this.#check('write', path);
         await file.write(buffers, position);
       },
-      read: (into, length, position) => file.read(into, length, position),
+      read: async (into, length, position) => {
+        await this.#check('read', path);
+        return await file.read(into, length, position);
+      },
       sync: async () => {
-        await this.#check(path);
+        await this.#check('sync', path);
         await file.sync();
       },
       truncate: (bytes) => file.truncate(bytes),
       discardStart: async (bytes) => {
-        await this.#check(path);
+        await this.#check('write', path);
         await file.discardStart!(bytes);
       },
       size: () => file.size(),
@@ -54,9 +76,9 @@ export class FaultyDisk implements FileSystem {
     };
   }
 
-  async #check(path: string): Promise<void> {
+  async #check(step: DiskStep, path: string): Promise<void> {
     const fault = this.#fault;
-    if (fault === undefined || !path.includes(fault.part)) return;
+    if (fault === undefined || !path.includes(fault.part) || !fault.steps.includes(step)) return;
     if (fault.code !== undefined) throw Object.assign(new Error(fault.code), { code: fault.code });
     await new Promise<void>((resolve) => this.#held.push(resolve));
   }

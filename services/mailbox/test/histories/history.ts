@@ -86,16 +86,22 @@ export const clock_ms = (): number => performance.timeOrigin + performance.now()
 
 export class Recorder {
   readonly calls: HistoryCall[] = [];
+  readonly #clock_ms: () => number;
+
+  /** The unit of another clock need not be ms. */
+  constructor(now: () => number = clock_ms) {
+    this.#clock_ms = now;
+  }
 
   /** Adds calls with the times of `run`, even if it fails: then without results. */
   async around<T>(run: () => Promise<T>, callsOf: (answer: T | undefined, times: Times) => HistoryCall[]): Promise<T> {
-    const began_ms = clock_ms();
+    const began_ms = this.#clock_ms();
     try {
       const answer = await run();
-      this.calls.push(...callsOf(answer, { began_ms, ended_ms: clock_ms() }));
+      this.calls.push(...callsOf(answer, { began_ms, ended_ms: this.#clock_ms() }));
       return answer;
     } catch (error) {
-      this.calls.push(...callsOf(undefined, { began_ms, ended_ms: Infinity, broke_ms: clock_ms() }));
+      this.calls.push(...callsOf(undefined, { began_ms, ended_ms: Infinity, broke_ms: this.#clock_ms() }));
       throw error;
     }
   }

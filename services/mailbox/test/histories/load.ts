@@ -102,9 +102,8 @@ export class Load {
       const idempotency_key = `${who} ${turn}`;
       const payload = payloadOf(idempotency_key, this.#random);
       const message = { topic: 'hooks.web', idempotency_key, payload };
-      const attempts = [client.send([message]), client.send([message])];
-      let answers = 0;
-      for (const attempt of attempts) answers += await countOf(attempt);
+      const both = await Promise.all([countOf(client.send([message])), countOf(client.send([message]))]);
+      let answers = both[0] + both[1];
       while (answers === 0 && (await this.#up())) {
         answers += await countOf(client.send([message]));
         await pause();

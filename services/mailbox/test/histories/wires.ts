@@ -91,9 +91,9 @@ async function sendSingle(
     'content-type': 'application/octet-stream',
     ...(key !== undefined && { 'ron-key': key }),
     ...(idempotency_key !== undefined && { 'idempotency-key': idempotency_key }),
-    ...(delay_ms !== undefined && { 'ron-delay': String(delay_ms) }),
+    ...(delay_ms !== undefined && { 'ron-delay': String(delay_ms / 1000) }),
   });
-  if (reply.status === 409) return { error: 'conflict', detail: reply.text };
+  if (reply.status === 409) return { error: 'conflict', id: reply.json.id, detail: reply.text };
   if (reply.status !== (reply.json?.duplicate === true ? 200 : 201)) throw new Refusal(reply);
   return reply.json;
 }
