@@ -82,7 +82,7 @@ async function onDead(
   const { io, signal } = invocation;
   const topic = topicArg(name!);
   const { seqs, max } = selectionOf(invocation, given);
-  const { done, left } = await withMailbox(invocation, async (client) => {
+  const { done, left, wanted } = await withMailbox(invocation, async (client) => {
     // Replayed messages may die again meanwhile: never more than there are now.
     const dead = seqs === undefined ? (await client.topic(topic, { signal })).ledger.dead : seqs.length;
     const total = Math.min(dead, max);
@@ -99,8 +99,9 @@ async function onDead(
       line.update({ done_bytes: progress.done, total_bytes: total });
       if (last.left === 0 || (seqs === undefined && last.done === 0)) break;
     }
-    return progress;
+    return { ...progress, wanted: total };
   });
+  if (done < wanted) io.note('the others are damaged, or were replayed or deleted meanwhile; see `ron queue dlq`');
   io.result(`${verb} ${counted(done, 'dead letter')}, ${left} left`, { topic, [verb]: done, left });
 }
 

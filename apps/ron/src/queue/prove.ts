@@ -70,9 +70,11 @@ export function reportText(report: ProveReportDto): string {
   const { ok, segments, records, bytes, topics, damaged, problem } = report;
   const amount = `${counted(records, 'record')} in ${counted(segments, 'segment')}, ${humanSize(bytes)}`;
   return columns([
-    ['log', `${amount}${ok ? ', all verified' : ''}`],
+    ['log', `${amount}${ok && damaged === 0 ? ', all verified' : ''}`],
     ...topics.map((each): [string, string] => ['ledger', ledgerText(each)]),
-    ...(damaged === 0 ? [] : [['damaged', counted(damaged, 'dead letter')] satisfies [string, string]]),
+    ...(damaged === 0
+      ? []
+      : [['damaged', `${counted(damaged, 'message')}, never delivered: dead letters`] satisfies [string, string]]),
     ...(problem === undefined ? [] : [['problem', problem] satisfies [string, string]]),
   ]);
 }
