@@ -1,4 +1,4 @@
-/** A proof reads every record, agrees with the start, and finds what a start finds. */
+/** A proof reads every record, agrees with the start, and finds the same problems as a start. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CrashFileSystem } from '@ron/log/testing';
