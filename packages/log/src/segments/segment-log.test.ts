@@ -91,6 +91,13 @@ test('a batch has at most batch_records_max records, or one larger append', asyn
   await log.close();
 });
 
+test('an append counts as many records as it states', async () => {
+  const { log } = await open({ segment_bytes: 1 << 20, batch_records_max: 4 });
+  await Promise.all([4, 4, 1, 9, 3].map((count) => log.append([record(count)], signal, { count })));
+  assert.equal(log.stats.batches_total, 5);
+  await log.close();
+});
+
 /** The first segment of a log on this disk. */
 function segmentIn(fs: CrashFileSystem): string {
   return [...fs.files().keys()].toSorted()[0]!;

@@ -51,7 +51,10 @@ export interface SegmentLogInit {
   segment_bytes?: number;
   /** Default 8 MiB. */
   batch_bytes_max?: number;
-  /** Records that are encoded, written and reported together, which bounds a turn of the event loop. Default: no limit. */
+  /**
+   * Records, or parts of records (`AppendInit.count`), that are encoded, written and reported together, which bounds a turn
+   * of the event loop. Default: no limit.
+   */
   batch_records_max?: number;
   /** Default 64 MiB. */
   queue_bytes_max?: number;
@@ -87,6 +90,8 @@ export interface AppendInit {
    * next durable append or `sync` makes them durable, and `onDurable` reports them then.
    */
   durable?: boolean;
+  /** How much of `batch_records_max` the append uses: more than its records if each has many entries. Default: its records. */
+  count?: number;
 }
 
 /** A part of a segment, from the end of a record to the end of another. Default: the whole segment. */
@@ -117,7 +122,7 @@ export class SegmentLog implements AsyncDisposable {
       queue_bytes_max: init.queue_bytes_max ?? 64 * MIB,
       batch_bytes_max: init.batch_bytes_max ?? 8 * MIB,
       batch_count_max: init.batch_records_max,
-      countOf: ({ records }) => records.length,
+      countOf: ({ count }) => count,
       commit: (batch, answer) => this.#writer.commit(batch, answer),
     });
   }
@@ -163,12 +168,13 @@ export class SegmentLog implements AsyncDisposable {
     }
     const { refusal } = this.#writer;
     if (refusal !== undefined) return Promise.reject(refusal);
-    return this.#commits.append({ records, bytes, durable: init.durable ?? true }, bytes, signal);
+    const { durable = true, count = records.length } = init;
+    return this.#commits.append({ records, bytes, durable, count }, bytes, signal);
   }
 
   /** Makes earlier appends durable. Records that an earlier failed sync has lost stay lost. */
   async sync(signal: AbortSignal): Promise<void> {
-    await this.#commits.append({ records: [], bytes: 0, durable: true }, 0, signal);
+    await this.#commits.append({ records: [], bytes: 0, durable: true, count: 0 }, 0, signal);
   }
 
   /** The record at a position, verified; undefined if there is none, or it is damaged. */

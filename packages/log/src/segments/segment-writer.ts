@@ -20,6 +20,8 @@ export interface Group {
   readonly records: readonly RecordInput[];
   readonly bytes: number;
   readonly durable: boolean;
+  /** As in `AppendInit`. */
+  readonly count: number;
 }
 
 /** The segment that is being written. */
@@ -151,7 +153,7 @@ export class SegmentWriter {
   }
 
   /** Payloads of groups that are not durable are not kept until the sync: the caller may reuse them. */
-  #hold({ records, durable }: Group, places: readonly Appended[]): void {
+  #hold({ records, durable }: Pick<Group, 'records' | 'durable'>, places: readonly Appended[]): void {
     if (records.length === 0) return;
     this.#unsynced_records += records.length;
     if (this.#init.onDurable === undefined) return;
@@ -231,7 +233,7 @@ export class SegmentWriter {
     const write = this.#batchWrite(active);
     const places = write.add(records);
     await this.#write(active, write);
-    this.#hold({ records, bytes: write.bytes, durable: true }, places);
+    this.#hold({ records, durable: true }, places);
     await this.#makeDurable();
   }
 

@@ -63,6 +63,31 @@ test('a replayed dead letter is removed by the record of its new message', async
   await after.log.close();
 });
 
+test('the entries of leases, returns and settlements count towards the bound of a batch', async () => {
+  const { log } = await openNaive(new MemoryDisk(64 << 20), { segment_bytes: 32 << 20 });
+  const groups = await Promise.all(
+    Array.from({ length: 32 }, (_, group) =>
+      log.appendMessages(
+        Array.from({ length: 128 }, () => messageOf('a', group, 1)),
+        NEVER,
+      ),
+    ),
+  );
+  const times = { not_before_ms: 0, delay_ms: 0, until_ms: 0, visibility_ms: 0 };
+  const entryOf = (seq: number) => ({ seq, delivery: 1, attempts: 1, nonce: 1, error: undefined, ...times });
+  const batchesOf = async (append: (seqs: readonly number[]) => Promise<void>): Promise<number> => {
+    const before = log.log.stats.batches_total;
+    await Promise.all(groups.map(append));
+    return log.log.stats.batches_total - before;
+  };
+  // 4096 entries, at most 1024 in a step of the event loop.
+  assert.equal(await batchesOf((seqs) => log.appendLeased(seqs.map(entryOf), NEVER)), 4);
+  assert.equal(await batchesOf((seqs) => log.appendReturned(seqs.map(entryOf), NEVER)), 4);
+  const acks = (seqs: readonly number[]) => seqs.map((seq) => acked(seq, 'a'));
+  assert.equal(await batchesOf((seqs) => log.appendSettled(acks(seqs), NEVER)), 4);
+  await log.close();
+});
+
 test('topics that several sends create at once have one number each', async () => {
   const disk = new CrashFileSystem();
   const { log } = await openNaive(disk);

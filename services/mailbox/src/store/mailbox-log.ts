@@ -14,7 +14,7 @@
  * Cancellation: an append whose signal aborts before it is being written rejects; later its outcome is that of the write.
  */
 import { assert, isRonError, RonError } from '@ron/kernel';
-import { recordBytes, type Appended, type RecordInput, type Reserve, type SegmentLog } from '@ron/log';
+import { recordBytes, type Appended, type AppendInit, type RecordInput, type Reserve, type SegmentLog } from '@ron/log';
 import type { TopicPolicy } from '@ron/proto';
 import { encodeLeased, encodeReturned, encodeSettled, encodeTopic } from './codec/entry-codec.ts';
 import { encodeMessageId, encodeMeta, markId } from './codec/message-codec.ts';
@@ -191,12 +191,18 @@ export class MailboxLog implements AsyncDisposable {
 
   /** Resolves when the leases are written. The target gets no call. */
   async appendLeased(entries: readonly LeaseEntry[], signal: AbortSignal): Promise<void> {
-    await this.append([this.#record(RECORD.leased, encodeLeased(entries))], signal, { durable: false });
+    await this.append([this.#record(RECORD.leased, encodeLeased(entries))], signal, {
+      durable: false,
+      count: entries.length,
+    });
   }
 
   /** As `appendLeased`. */
   async appendReturned(entries: readonly ReturnEntry[], signal: AbortSignal): Promise<void> {
-    await this.append([this.#record(RECORD.returned, encodeReturned(entries))], signal, { durable: false });
+    await this.append([this.#record(RECORD.returned, encodeReturned(entries))], signal, {
+      durable: false,
+      count: entries.length,
+    });
   }
 
   async appendSettled(entries: readonly SettledEntry[], signal: AbortSignal): Promise<void> {
@@ -208,7 +214,10 @@ export class MailboxLog implements AsyncDisposable {
       target.onSettled(entries, place);
     };
     const payload = encodeSettled(entries, topics.numberOf);
-    await this.append([this.#record(RECORD.settled, payload, apply)], signal, { isApplied: () => isApplied });
+    await this.append([this.#record(RECORD.settled, payload, apply)], signal, {
+      count: entries.length,
+      isApplied: () => isApplied,
+    });
   }
 
   /** Creates a topic, or replaces the fields that are set for it. */
@@ -237,12 +246,12 @@ export class MailboxLog implements AsyncDisposable {
   async append(
     records: readonly RecordInput[],
     signal: AbortSignal,
-    { durable = true, isApplied }: { readonly durable?: boolean; readonly isApplied?: () => boolean } = {},
+    { isApplied, ...init }: AppendInit & { readonly isApplied?: () => boolean } = {},
   ): Promise<void> {
     if (this.#problem !== undefined) throw new RonError('not_ready', `the ledger does not hold: ${this.#problem.text}`);
     const mark = this.#state.seq_last;
     try {
-      await this.log.append(records, signal, { durable });
+      await this.log.append(records, signal, init);
       this.#failure = undefined;
     } catch (error) {
       if (isRonError(error, 'not_ready') || isRonError(error, 'storage_full')) this.#failure = error.message;
