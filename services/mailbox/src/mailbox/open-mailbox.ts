@@ -4,7 +4,7 @@ import type { FileSystem } from '@ron/log';
 import { formatUlid } from '@ron/proto';
 import type { MailboxEvent } from '../events.ts';
 import { MailboxState } from '../queue/mailbox-state.ts';
-import { SeenKeys } from '../queue/seen-keys.ts';
+import { SEEN_LIMITS, SeenKeys } from '../queue/seen-keys.ts';
 import { MailboxLog, type ReplayProgress, type StoreEvent } from '../store/mailbox-log.ts';
 import { BackgroundWrites } from './background-writes.ts';
 import { DeadLetters } from './dead-letters.ts';
@@ -33,6 +33,8 @@ export interface MailboxInit {
   /** Default: the real one. */
   readonly fs?: FileSystem;
   readonly segment_bytes: number;
+  /** log2 of the rows of a page of the tables. Models use small pages. Default: as in the tables. */
+  readonly page_bits?: number;
   /** The configuration in force. */
   readonly config: { readonly value: PolicyConfig & { readonly mailbox: { readonly auto_topics: boolean } } };
   /** Receivers that may wait. */
@@ -46,10 +48,11 @@ export interface MailboxInit {
 
 /** The state, before the log is open. */
 function newState(init: MailboxInit) {
-  const state = new MailboxState();
+  const { page_bits } = init;
+  const state = new MailboxState(page_bits);
   const topics = new Topics({ state, policies: new Policies(init.config) });
   const background = new BackgroundWrites();
-  return { state, seen: new SeenKeys(), topics, errors: new LastErrors(), background };
+  return { state, seen: new SeenKeys(SEEN_LIMITS, page_bits), topics, errors: new LastErrors(), background };
 }
 
 /** Calls of the log's target, which exist once the log is open. A replay makes none of them. */

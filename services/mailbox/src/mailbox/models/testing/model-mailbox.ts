@@ -1,0 +1,192 @@
+/**
+ * A mailbox for models: the real one, with its real log, on a disk in memory. The explorer decides when the disk responds.
+ *
+ *     export const ackOnce = (parts: Parts): Build =>
+ *       onMailbox(parts, {}, async (box) => {
+ *         await box.send('a'); // alone: the disk responds at once
+ *         const [message] = await box.receive();
+ *         let result: string | undefined;
+ *         return {
+ *           tasks: { consumer: async () => void (result = await box.ack(message!)) },
+ *           final: () => assert.equal(result, 'ok'),
+ *         };
+ *       });
+ */
+import assert from 'node:assert/strict';
+import { loadConfig } from '@ron/config';
+import type { Build, World } from '@ron/explorer';
+import { NEVER } from '@ron/kernel';
+import { MemoryDisk, type File } from '@ron/log';
+import type { OutgoingMessage, ReceivedMessage, ReceiveRequest, TokenResult } from '@ron/proto';
+import { schema } from '../../../config.ts';
+import type { TopicState } from '../../../queue/topic-state.ts';
+import type { Mailbox } from '../../mailbox.ts';
+
+/** The class under test; the mutation tests replace it. */
+export interface Parts {
+  readonly Mailbox: typeof Mailbox;
+}
+
+export const TOPIC = 'jobs';
+const DIR = '/mailbox';
+const MIB = 1024 * 1024;
+const config = loadConfig({ schema, flags: [`--data_dir=${DIR}`] });
+
+/** Calls of the disk that take time. */
+export type Slow = 'write' | 'sync' | 'read';
+
+/** A disk in memory, some of whose calls take time once it is live. */
+export class ModelDisk extends MemoryDisk {
+  readonly #world: World;
+  readonly #slow: readonly Slow[];
+  isLive = false;
+
+  constructor(world: World, slow: readonly Slow[]) {
+    super(64 * MIB);
+    this.#world = world;
+    this.#slow = slow;
+  }
+
+  override async create(path: string): Promise<File> {
+    return this.#slowed(await super.create(path));
+  }
+
+  override async open(path: string): Promise<File> {
+    return this.#slowed(await super.open(path));
+  }
+
+  #slowed(file: File): File {
+    return {
+      ...file,
+      write: async (buffers, position) => {
+        await this.#take('write');
+        await file.write(buffers, position);
+      },
+      read: async (into, length, position) => {
+        await this.#take('read');
+        return await file.read(into, length, position);
+      },
+      sync: async () => {
+        await this.#take('sync');
+        await file.sync();
+      },
+    };
+  }
+
+  async #take(call: Slow): Promise<void> {
+    if (this.isLive && this.#slow.includes(call)) await this.#world.io(call);
+  }
+}
+
+export interface ModelMailboxInit {
+  /** Default: syncs. */
+  readonly slow?: readonly Slow[];
+}
+
+export class ModelMailbox {
+  readonly mailbox: Mailbox;
+  readonly disk: ModelDisk;
+
+  private constructor(mailbox: Mailbox, disk: ModelDisk) {
+    this.mailbox = mailbox;
+    this.disk = disk;
+  }
+
+  static async open(world: World, parts: Parts, { slow = ['sync'] }: ModelMailboxInit): Promise<ModelMailbox> {
+    const disk = new ModelDisk(world, slow);
+    const mailbox = await parts.Mailbox.open({
+      dir: DIR,
+      fs: disk,
+      segment_bytes: 4 * MIB,
+      page_bits: 2,
+      config: { value: config },
+      holds_max: 4,
+      onEvent: () => undefined,
+      signal: NEVER,
+    });
+    return new ModelMailbox(mailbox, disk);
+  }
+
+  /** The counts of `TOPIC`, once it exists. */
+  get counts(): TopicState {
+    return this.mailbox.parts.topics.find(TOPIC)!.state;
+  }
+
+  /** Resolves with the sequence number, after the sync. */
+  async send(payload: string, more: Partial<OutgoingMessage> = {}): Promise<number> {
+    const [result] = await this.mailbox.send([{ topic: TOPIC, payload: Buffer.from(payload), ...more }], NEVER);
+    assert.ok(result !== undefined && 'seq' in result, 'a message was refused');
+    return result.seq;
+  }
+
+  async receive(request: ReceiveRequest = {}): Promise<readonly ReceivedMessage[]> {
+    return (await this.mailbox.receive(TOPIC, request, NEVER)).messages;
+  }
+
+  async awaitMessage(request: ReceiveRequest): Promise<readonly ReceivedMessage[]> {
+    return (await this.mailbox.awaitMessage(TOPIC, request, NEVER, NEVER)).messages;
+  }
+
+  async ack({ token }: ReceivedMessage): Promise<TokenResult> {
+    return (await this.mailbox.ack(TOPIC, [token], NEVER))[0]!;
+  }
+
+  /** Ends leases and delays that are due, as the task of the service does. */
+  readonly leaseClock = (stopping: AbortSignal): Promise<void> => this.mailbox.parts.clock.run(stopping);
+
+  /** [mailbox I-8] */
+  assertLedger(): void {
+    const { topics, log } = this.mailbox.parts;
+    for (const { name, state } of topics.all())
+      assert.equal(state.ledgerGap(), 0, `the ledger of ${name} does not hold`);
+    assert.equal(log.check()?.text, undefined, 'the ledger of the log does not hold');
+  }
+}
+
+/** The concurrent part of a model. */
+export interface Scenario {
+  readonly tasks: Readonly<Record<string, () => Promise<void>>>;
+  /** Stopped when all tasks have ended. */
+  readonly background?: Readonly<Record<string, (stopping: AbortSignal) => Promise<void>>>;
+  /** Throws when something is wrong. Called when all tasks have ended. */
+  readonly final: () => void;
+}
+
+/** A model on one mailbox. `setup` runs alone; then its tasks run concurrently, and the disk takes time. */
+export function onMailbox(
+  parts: Parts,
+  init: ModelMailboxInit,
+  setup: (box: ModelMailbox, world: World) => Promise<Scenario>,
+): Build {
+  return (world) => {
+    let box: ModelMailbox | undefined;
+    let scenario: Scenario | undefined;
+    world.task('setup', async () => {
+      box = await ModelMailbox.open(world, parts, init);
+      scenario = await setup(box, world);
+      box.disk.isLive = true;
+      start(world, scenario);
+    });
+    return {
+      invariant: () => box?.assertLedger(),
+      final: () => scenario!.final(),
+    };
+  };
+}
+
+const STOPPED = new Error('stopped');
+
+function start(world: World, { tasks, background = {} }: Scenario): void {
+  const stop = new AbortController();
+  let running = Object.keys(tasks).length;
+  for (const [name, run] of Object.entries(background)) {
+    world.task(name, () => run(stop.signal).catch((error: unknown) => assert.equal(error, STOPPED)));
+  }
+  for (const [name, run] of Object.entries(tasks)) {
+    world.task(name, async () => {
+      await run();
+      running -= 1;
+      if (running === 0) stop.abort(STOPPED);
+    });
+  }
+}
