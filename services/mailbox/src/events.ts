@@ -1,5 +1,6 @@
 /** Domain events of mailbox and their log levels. */
 import type { EventLevel } from '@ron/service';
+import type { DiskEvent } from './store/disk-condition.ts';
 
 export type MailboxEvent =
   | { readonly kind: 'topic created'; readonly topic: string }
@@ -20,14 +21,22 @@ export type MailboxEvent =
       readonly ids: readonly string[];
     }
   | { readonly kind: 'message damaged'; readonly topic: string; readonly id: string; readonly seq: number }
+  | DiskEvent
   | { readonly kind: 'log damaged'; readonly problem: string }
   | { readonly kind: 'ledger broken'; readonly problem: string }
   | { readonly kind: 'ledger accepted'; readonly problem: string }
   | { readonly kind: 'compaction failed'; readonly problem: string }
   | { readonly kind: 'segment removed'; readonly segment: number; readonly moved: number };
 
+const ERRORS: ReadonlySet<MailboxEvent['kind']> = new Set([
+  'ledger broken',
+  'message damaged',
+  'log damaged',
+  'disk failed',
+]);
+
 export function eventLevel({ kind }: MailboxEvent): EventLevel {
-  if (kind === 'topic created' || kind === 'ledger accepted') return 'info';
+  if (kind === 'topic created' || kind === 'ledger accepted' || kind === 'disk recovered') return 'info';
   if (kind === 'segment removed') return 'debug';
-  return kind === 'ledger broken' || kind === 'message damaged' || kind === 'log damaged' ? 'error' : 'warn';
+  return ERRORS.has(kind) ? 'error' : 'warn';
 }

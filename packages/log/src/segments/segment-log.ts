@@ -145,6 +145,11 @@ export class SegmentLog implements AsyncDisposable {
     return this.#writer.durable;
   }
 
+  /** The error with which appends are refused for a while after a failure, and after a start on a read-only disk. */
+  get refusal(): RonError | undefined {
+    return this.#writer.refusal;
+  }
+
   get stats(): { batches_total: number; entries_total: number; waiting_bytes: number } {
     const { batches_total, entries_total, waiting_bytes } = this.#commits;
     return { batches_total, entries_total, waiting_bytes };
@@ -166,7 +171,7 @@ export class SegmentLog implements AsyncDisposable {
         new RonError('payload_too_large', `${bytes} bytes do not fit a segment of ${this.#segment_bytes}`),
       );
     }
-    const { refusal } = this.#writer;
+    const { refusal } = this;
     if (refusal !== undefined) return Promise.reject(refusal);
     const { durable = true, count = records.length } = init;
     return this.#commits.append({ records, bytes, durable, count }, bytes, signal);

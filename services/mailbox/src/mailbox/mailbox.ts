@@ -150,7 +150,7 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
 
   /** Why the disk does not take messages; undefined if it does. */
   get diskProblem(): string | undefined {
-    return this.parts.log.refusal(0)?.message;
+    return this.parts.log.disk.problem;
   }
 
   async close(): Promise<void> {

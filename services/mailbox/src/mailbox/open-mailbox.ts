@@ -106,6 +106,7 @@ function onStoreEvent({ onEvent, onIntegrity }: MailboxInit, event: StoreEvent):
     onIntegrity?.('damaged');
     return onEvent({ ...event, id: formatUlid(event.id) });
   }
+  if (event.kind !== 'ledger broken' && event.kind !== 'ledger accepted') return onEvent(event);
   if (event.kind === 'ledger broken') onIntegrity?.('ledger');
   onEvent({ kind: event.kind, problem: event.problem.text });
 }
@@ -158,7 +159,7 @@ export function connect(init: MailboxInit, opened: Opened) {
     clock,
     sends,
     settles: new Settles({ ...common, appendReturned: (entries, signal) => log.appendReturned(entries, signal) }),
-    retention: new Retention({ ...common, reads }),
+    retention: new Retention({ ...common, reads, probeDisk: (signal) => log.probe(signal) }),
     dead: new DeadLetters({ ...common, reads }),
     live: new LiveView({ ...common, damaged: (seq, signal) => forced.make(seq, 'damaged', 'damage', signal) }),
   };

@@ -5,7 +5,8 @@
  * beyond their age, count or bytes are dropped, the oldest first; each drop is counted and logged. Nothing else is dropped.
  * Bound: `PAGE` messages of a step, then the event loop runs. One pass over the topics every `EVERY_MS`; the ages of dead
  * letters, which are not in the order of their numbers, are checked every `DEAD_AGES_EVERY_MS`.
- * Cancellation: `run` ends by its signal, between two steps. A disk that fails ends the pass; the next one tries again.
+ * Cancellation: `run` ends by its signal, between two steps. A disk that fails ends the pass; the next one probes the disk
+ * and tries again.
  */
 import { sched, sleep } from '@ron/kernel';
 import { formatUlid, type DropReason } from '@ron/proto';
@@ -35,6 +36,8 @@ export interface RetentionInit {
   readonly errors: LastErrors;
   readonly reads: MessageReads;
   readonly appendSettled: (entries: readonly SettledEntry[], signal: AbortSignal) => Promise<unknown>;
+  /** After a failure, learns whether the disk accepts writes again. */
+  readonly probeDisk: (signal: AbortSignal) => Promise<void>;
   readonly onEvent: (event: MailboxEvent) => void;
 }
 
@@ -49,6 +52,8 @@ export class Retention {
   async run(stopping: AbortSignal): Promise<void> {
     for (;;) {
       await sleep(EVERY_MS, stopping, 'retention');
+      // Readiness must not wait for the next request.
+      await this.#init.probeDisk(stopping);
       // The disk failed: readiness shows it, and the next pass tries again.
       await this.pass(stopping).catch(() => undefined);
     }

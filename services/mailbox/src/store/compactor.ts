@@ -93,7 +93,7 @@ export class Compactor {
     const settled = bytes - live.live_bytes - live.seen_keys * SEEN_BYTES;
     const isMostlySettled = settled > bytes / 2;
     // The segment being written is only closed early if the disk needs its space.
-    if (oldest === active || next === undefined) return isMostlySettled && bytes > ROTATE_BYTES_MIN && log.isFull;
+    if (oldest === active || next === undefined) return isMostlySettled && bytes > ROTATE_BYTES_MIN && log.disk.isFull;
     return isMostlySettled || (live.liveBytesOf(oldest) === 0 && !log.hasKeys(oldest));
   }
 

@@ -190,7 +190,7 @@ test('[mailbox I-10] a disk at its reserve refuses messages, and accepts leases,
     for (;;) sent.push(...(await log.appendMessages([messageOf('a', 1, 100_000)], NEVER)));
   };
   await assert.rejects(fill(), { code: 'storage_full' });
-  assert.ok(sent.length > 40 && log.isFull);
+  assert.ok(sent.length > 40 && log.disk.isFull);
   const lease = { seq: sent[0]!, delivery: 1, attempts: 1, nonce: 5, until_ms: 10, visibility_ms: 9 };
   await log.appendLeased([lease], NEVER);
   await log.appendReturned([{ seq: sent[0]!, delivery: 1, not_before_ms: 0, delay_ms: 0, error: undefined }], NEVER);
@@ -201,7 +201,7 @@ test('[mailbox I-10] a disk at its reserve refuses messages, and accepts leases,
   const compactor = new Compactor({ log, live: state, onEvent: () => undefined });
   await compactor.pass(NEVER);
   await log.reserve.measure();
-  assert.ok(!log.isFull, 'a queue that was emptied gives back its space');
+  assert.ok(!log.disk.isFull, 'a queue that was emptied gives back its space');
   await log.appendMessages([messageOf('a', 1, 100_000)], NEVER);
   await log.close();
 });
@@ -223,12 +223,13 @@ test('a read-only directory can be opened and read; appends are refused with the
   const { log } = await openNaive(disk);
   const [seq] = await log.appendMessages([messageOf('a', 1)], NEVER);
   await log.close();
+  let isMounted = false;
   const refuse = (): never => {
     throw Object.assign(new Error('EROFS'), { code: 'EROFS' });
   };
   const readOnly: FileSystem = {
-    create: async () => refuse(),
-    open: async (path, access) => (access === 'write' ? refuse() : await disk.open(path, access)),
+    create: async (path) => (isMounted ? await disk.create(path) : refuse()),
+    open: async (path, access) => (access === 'write' && !isMounted ? refuse() : await disk.open(path, access)),
     list: (dir) => disk.list(dir),
     makeDir: async () => undefined,
     rename: async () => refuse(),
@@ -241,9 +242,17 @@ test('a read-only directory can be opened and read; appends are refused with the
   const after = await openNaive(readOnly);
   assert.ok(await after.log.reader.read(after.state.messages.get(seq!)!.place));
   await assert.rejects(after.log.appendSettled([acked(seq!, 'a')], NEVER), /read-only/);
-  assert.match(after.log.failure!, /read-only/);
+  assert.match(after.log.disk.failure!, /read-only/);
   assert.ok(after.state.messages.has(seq!));
+  // The directory is not locked: another process may have opened it after the remount.
+  isMounted = true;
+  await assert.rejects(after.log.appendSettled([acked(seq!, 'a')], NEVER), /restart/);
+  await after.log.probe(NEVER);
+  assert.match(after.log.disk.problem!, /restart/);
   await after.log.close();
+  const restarted = await openNaive(disk);
+  assert.equal(restarted.log.seq_durable, after.log.seq_durable, 'nothing was written');
+  await restarted.log.close();
 });
 
 test('a start reports its progress', async () => {

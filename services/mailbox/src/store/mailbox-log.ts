@@ -13,11 +13,12 @@
  * may use the reserve. With a ledger problem, all appends are refused with `not_ready`.
  * Cancellation: an append whose signal aborts before it is being written rejects; later its outcome is that of the write.
  */
-import { assert, isRonError, RonError } from '@ron/kernel';
+import { assert, RonError } from '@ron/kernel';
 import { recordBytes, type Appended, type AppendInit, type RecordInput, type Reserve, type SegmentLog } from '@ron/log';
 import type { TopicPolicy } from '@ron/proto';
 import { encodeLeased, encodeReturned, encodeSettled, encodeTopic } from './codec/entry-codec.ts';
 import { encodeMessageId, encodeMeta, markId } from './codec/message-codec.ts';
+import { DiskCondition } from './disk-condition.ts';
 import type { Apply, DurableState } from './durable-state.ts';
 import { openLog, type MailboxLogInit, type OpenedLog } from './open-log.ts';
 import type { LedgerProblem } from './ledger/problems.ts';
@@ -38,7 +39,6 @@ import { TopicNumbers } from './topic-numbers.ts';
 export type { MailboxLogInit, ReplayProgress, StoreEvent } from './open-log.ts';
 export type { DeadDetails, StoredMessage } from './read-message.ts';
 
-const FULL_RETRY_MS = 1000;
 const EMPTY = new Uint8Array(0);
 
 export class MailboxLog implements AsyncDisposable {
@@ -46,17 +46,17 @@ export class MailboxLog implements AsyncDisposable {
   readonly reserve: Reserve;
   /** `read` and the like. */
   readonly reader: MessageReader;
+  readonly disk: DiskCondition;
   readonly #state: DurableState;
   readonly #numbers: TopicNumbers;
   readonly #lock: Disposable | undefined;
   /** The largest mark that was written. */
   #mark: number;
   #problem: LedgerProblem | undefined;
-  /** The size of the messages that were refused last; 0 once there is room for them. */
-  #refused_bytes = 0;
-  #failure: string | undefined;
+  /** Why the directory cannot be written until the next start; undefined if it can. */
+  readonly #read_only: RonError | undefined;
 
-  private constructor({ log, state, reserve, lock, mark, problem }: OpenedLog) {
+  private constructor({ log, state, reserve, lock, mark, problem, read_only }: OpenedLog, init: MailboxLogInit) {
     this.log = log;
     this.reserve = reserve;
     this.reader = new MessageReader(log, state.topics);
@@ -65,6 +65,9 @@ export class MailboxLog implements AsyncDisposable {
     this.#lock = lock;
     this.#mark = mark;
     this.#problem = problem;
+    this.disk = new DiskCondition(reserve, (event) => init.onEvent?.(event));
+    this.#read_only = read_only;
+    if (read_only !== undefined) this.disk.failed(read_only);
   }
 
   /**
@@ -72,24 +75,12 @@ export class MailboxLog implements AsyncDisposable {
    * the lock. A ledger problem does not reject: see `problem`.
    */
   static async open(init: MailboxLogInit): Promise<MailboxLog> {
-    return new MailboxLog(await openLog(init));
+    return new MailboxLog(await openLog(init), init);
   }
 
   /** Why the ledger does not hold; undefined if it holds. */
   get problem(): LedgerProblem | undefined {
     return this.#problem;
-  }
-
-  /** Why the disk refused the last append; undefined if it succeeded. */
-  get failure(): string | undefined {
-    return this.#failure;
-  }
-
-  /** Whether messages are refused because the free space is down to the reserve. */
-  get isFull(): boolean {
-    const isReached = this.reserve.isReached(this.#refused_bytes);
-    if (!isReached) this.#refused_bytes = 0;
-    return isReached;
   }
 
   get topics(): Topics {
@@ -127,14 +118,6 @@ export class MailboxLog implements AsyncDisposable {
     return this.#state.topics.get(topic);
   }
 
-  /** Why messages of this many bytes are refused now; undefined if they are not. */
-  refusal(bytes: number): RonError | undefined {
-    // [mailbox I-10] Only messages leave the reserve alone.
-    if (!this.reserve.isReached(bytes)) return undefined;
-    this.#refused_bytes = bytes;
-    return new RonError('storage_full', 'the disk is full', { retry_after_ms: FULL_RETRY_MS });
-  }
-
   /** Appends messages, and creates their topics. Resolves with their sequence numbers. */
   appendMessages(messages: readonly MessageInput[], signal: AbortSignal): Promise<readonly number[]> {
     return this.#appendMessages(messages, undefined, signal);
@@ -170,7 +153,7 @@ export class MailboxLog implements AsyncDisposable {
       const record_id = encodeMessageId(id, topics.numberOf(meta.topic), bytes, mark);
       records.push({ type: RECORD.message, id: record_id, payload, meta: bytes, context: apply });
     }
-    const refusal = this.refusal(bytesOf(records));
+    const refusal = this.disk.refusal(bytesOf(records));
     if (refusal !== undefined) throw refusal;
     await this.append(records, signal, { isApplied: () => seqs.length === messages.length });
     return seqs;
@@ -249,16 +232,23 @@ export class MailboxLog implements AsyncDisposable {
     { isApplied, ...init }: AppendInit & { readonly isApplied?: () => boolean } = {},
   ): Promise<void> {
     if (this.#problem !== undefined) throw new RonError('not_ready', `the ledger does not hold: ${this.#problem.text}`);
+    if (this.#read_only !== undefined) throw this.#read_only;
     const mark = this.#state.seq_last;
     try {
       await this.log.append(records, signal, init);
-      this.#failure = undefined;
+      this.disk.wrote(bytesOf(records));
     } catch (error) {
-      if (isRonError(error, 'not_ready') || isRonError(error, 'storage_full')) this.#failure = error.message;
+      this.disk.failed(error);
       if (isApplied?.() !== true) throw error;
+      this.reserve.wrote(bytesOf(records));
     }
     this.#mark = Math.max(this.#mark, mark);
-    this.reserve.wrote(bytesOf(records));
+  }
+
+  /** After a failure, appends a record to learn whether the disk accepts writes again. Never rejects. */
+  async probe(signal: AbortSignal): Promise<void> {
+    if (this.disk.failure === undefined || this.#problem !== undefined) return;
+    await this.append([this.#record(RECORD.mark, EMPTY)], signal).catch(() => undefined);
   }
 
   /** A record that is not a message. */
@@ -280,7 +270,7 @@ export class MailboxLog implements AsyncDisposable {
     const { seq_last } = this.#state;
     try {
       // A damaged record before a mark is not taken for a torn write.
-      if (this.#problem === undefined && seq_last > this.#mark) {
+      if (this.#problem === undefined && this.#read_only === undefined && seq_last > this.#mark) {
         await this.log.append([this.#record(RECORD.mark, EMPTY)], new AbortController().signal);
       }
     } catch {

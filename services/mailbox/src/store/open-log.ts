@@ -11,6 +11,7 @@ import { realFileSystem, recordBytes, Reserve, SegmentLog, type FileSystem } fro
 import { acceptedEntry, readAcceptance, removeAcceptance } from './ledger/accept.ts';
 import { encodeAccepted, encodeSettled } from './codec/entry-codec.ts';
 import { markId } from './codec/message-codec.ts';
+import type { DiskEvent } from './disk-condition.ts';
 import { DurableState } from './durable-state.ts';
 import type { LedgerProblem } from './ledger/problems.ts';
 import { RECORD, type AcceptedEntry, type RecordTarget, type SettledEntry } from './records.ts';
@@ -27,7 +28,8 @@ export type StoreEvent =
   | { readonly kind: 'damage'; readonly problem: string }
   | { readonly kind: 'message damaged'; readonly topic: string; readonly id: Uint8Array; readonly seq: number }
   | { readonly kind: 'ledger broken'; readonly problem: LedgerProblem }
-  | { readonly kind: 'ledger accepted'; readonly problem: LedgerProblem };
+  | { readonly kind: 'ledger accepted'; readonly problem: LedgerProblem }
+  | DiskEvent;
 
 export interface MailboxLogInit {
   /** The data directory. */
@@ -50,6 +52,8 @@ export interface OpenedLog {
   readonly lock: Disposable | undefined;
   readonly mark: number;
   readonly problem: LedgerProblem | undefined;
+  /** Why nothing may be written until the next start; undefined if the directory is writable. */
+  readonly read_only: RonError | undefined;
 }
 
 const MIB = 1024 * 1024;
@@ -64,6 +68,7 @@ const PROGRESS_RECORDS = 1024;
 const BATCH = 128;
 const SQLITE_READONLY = 8;
 const SQLITE_CANTOPEN = 14;
+const READ_ONLY = 'the disk was read-only at the start: remount it, then restart mailbox';
 const POWER_FAILURE = 'a power failure lost records that were not synced';
 
 export async function openLog(init: MailboxLogInit): Promise<OpenedLog> {
@@ -77,9 +82,12 @@ export async function openLog(init: MailboxLogInit): Promise<OpenedLog> {
     const replay = new Replay(init.target);
     const state = new DurableState(replay.topics, replay.key_segments, init.target);
     log = await replayLog(init, fs, replay, state);
+    const isReadOnly = log.refusal !== undefined || (lock === undefined && fs.lock !== undefined);
     state.seq_last = replay.sequence.last ?? 0;
     const problem = await new Start(init, fs, log, replay, state).run();
-    return { log, state, reserve, lock, mark: replay.sequence.mark, problem };
+    // Not even after a remount: another process may have opened and changed the log meanwhile.
+    const read_only = isReadOnly ? new RonError('not_ready', READ_ONLY) : undefined;
+    return { log, state, reserve, lock, mark: replay.sequence.mark, problem, read_only };
   } catch (error) {
     await log?.close();
     lock?.[Symbol.dispose]();

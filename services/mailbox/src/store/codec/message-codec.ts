@@ -33,6 +33,8 @@ const ID_FLAGS = IS_MOVED | IS_DEAD;
 const HAS = { key: 1, idempotency_key: 2, replay_of: 4, replaces: 8, state: 16 } as const;
 const META_FLAGS = 31;
 const FIXED_BYTES = 14 + B3_BYTES;
+/** The meta of a message without keys and headers. */
+export const META_BYTES_MIN = FIXED_BYTES;
 
 /** Values are part of the format. */
 const DEAD_REASONS: readonly DeadReason[] = ['max_deliveries', 'nacked', 'expired', 'damaged'];

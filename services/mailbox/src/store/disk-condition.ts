@@ -1,0 +1,79 @@
+/**
+ * Whether the disk of a mailbox accepts messages.
+ *
+ * Contract: messages that would use the reserve of the disk are refused; other records may use it. `problem` states why
+ * messages are refused now. A failure counts until an append succeeds, a refusal for lack of space until its bytes fit.
+ * Each change is reported once.
+ */
+import { isRonError, RonError } from '@ron/kernel';
+import { recordBytes, type Reserve } from '@ron/log';
+import { META_BYTES_MIN } from './codec/message-codec.ts';
+
+export type DiskEvent =
+  | { readonly kind: 'disk full'; readonly problem: string }
+  | { readonly kind: 'disk failed'; readonly problem: string }
+  | { readonly kind: 'disk recovered' };
+
+/** The record of an empty message: a disk without room for it refuses every send. */
+const MESSAGE_RECORD_BYTES_MIN = recordBytes(0, META_BYTES_MIN);
+const FULL_RETRY_MS = 1000;
+const FULL = 'the disk is full';
+
+export class DiskCondition {
+  readonly #reserve: Reserve;
+  readonly #onEvent: (event: DiskEvent) => void;
+  /** The size of the messages that were refused last; the smallest size once there is room for them. */
+  #refused_bytes = MESSAGE_RECORD_BYTES_MIN;
+  #isReportedFull = false;
+  #failure: string | undefined;
+
+  constructor(reserve: Reserve, onEvent: (event: DiskEvent) => void) {
+    this.#reserve = reserve;
+    this.#onEvent = onEvent;
+  }
+
+  /** Why the last append failed; undefined if it succeeded. */
+  get failure(): string | undefined {
+    return this.#failure;
+  }
+
+  /** Why messages are refused; undefined if they are accepted. */
+  get problem(): string | undefined {
+    return this.#failure ?? (this.isFull ? FULL : undefined);
+  }
+
+  /** Whether messages are refused because the free space is down to the reserve. */
+  get isFull(): boolean {
+    const isReached = this.#reserve.isReached(this.#refused_bytes);
+    if (!isReached) {
+      this.#refused_bytes = MESSAGE_RECORD_BYTES_MIN;
+      this.#isReportedFull = false;
+    }
+    return isReached;
+  }
+
+  /** Why messages of this many bytes are refused now; undefined if they are not. */
+  refusal(bytes: number): RonError | undefined {
+    // [mailbox I-10] Only messages leave the reserve alone.
+    if (!this.#reserve.isReached(bytes)) return undefined;
+    this.#refused_bytes = bytes;
+    if (!this.#isReportedFull) this.#onEvent({ kind: 'disk full', problem: FULL });
+    this.#isReportedFull = true;
+    return new RonError('storage_full', FULL, { retry_after_ms: FULL_RETRY_MS });
+  }
+
+  /** An append of this many bytes succeeded. */
+  wrote(bytes: number): void {
+    this.#reserve.wrote(bytes);
+    if (this.#failure === undefined) return;
+    this.#failure = undefined;
+    this.#onEvent({ kind: 'disk recovered' });
+  }
+
+  /** An append failed; errors that are not the disk's are ignored. */
+  failed(error: unknown): void {
+    if (!isRonError(error, 'not_ready') && !isRonError(error, 'storage_full')) return;
+    if (this.#failure !== error.message) this.#onEvent({ kind: 'disk failed', problem: error.message });
+    this.#failure = error.message;
+  }
+}
