@@ -1,11 +1,12 @@
 /** The view of the state that compaction needs. */
-import { sched } from '@ron/kernel';
+import { assert, sched } from '@ron/kernel';
 import type { MailboxState } from '../queue/mailbox-state.ts';
 import { idempotencyHash, type SeenKey, type SeenKeys } from '../queue/seen-keys.ts';
 import { NONE, STATE } from '../queue/states.ts';
 import type { LiveMessages, Liveness } from '../store/live-messages.ts';
 import type { SeenEntry } from '../store/records.ts';
 import type { LastErrors } from './last-errors.ts';
+import type { Settling } from './settling.ts';
 import type { Topics } from './topics.ts';
 
 export interface LiveViewInit {
@@ -13,6 +14,7 @@ export interface LiveViewInit {
   readonly seen: SeenKeys;
   readonly topics: Topics;
   readonly errors: LastErrors;
+  readonly settling: Settling;
   readonly damaged: (seq: number, signal: AbortSignal) => Promise<void>;
 }
 
@@ -27,7 +29,7 @@ export class LiveView implements LiveMessages {
     const { state, errors } = this.#init;
     const slot = state.find(seq);
     if (slot === NONE) return { kind: 'gone' };
-    if (state.isSettling(slot)) return { kind: 'settling' };
+    if (state.isSettling(slot)) return { kind: 'settling', ended: () => this.#settled(seq) };
     const view = state.view(slot);
     const { place, delivery, attempts, nonce, due_ms, dead } = view;
     const rest_ms = due_ms === undefined ? 0 : Math.max(0, Math.ceil(due_ms - sched.now_ms()));
@@ -73,6 +75,12 @@ export class LiveView implements LiveMessages {
 
   damaged(seq: number, signal: AbortSignal): Promise<void> {
     return this.#init.damaged(seq, signal);
+  }
+
+  #settled(seq: number): Promise<void> {
+    const settlement = this.#init.settling.of(seq);
+    assert(settlement !== undefined, 'a message is settling by a settlement');
+    return settlement.ended();
   }
 
   #find(name: string, hash: Uint8Array): SeenKey | undefined {

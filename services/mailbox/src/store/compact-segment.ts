@@ -11,7 +11,7 @@
  * Bound: `STEP_BYTES` and one message, `STEP_MESSAGES` messages and `STEP_KEYS` keys are in memory.
  * Cancellation: by the signal, between two steps.
  */
-import { RonError, sleep } from '@ron/kernel';
+import { orAborted, RonError } from '@ron/kernel';
 import { type Appended, type Position, type RecordHead, type RecordInput } from '@ron/log';
 import { orDamaged } from './codec/bytes.ts';
 import { decodeSeen, encodeSeen } from './codec/entry-codec.ts';
@@ -31,7 +31,6 @@ import { RECORD, type MessageMeta, type MessageState, type SeenEntry } from './r
 const STEP_BYTES = 512 * 1024;
 const STEP_MESSAGES = 128;
 const STEP_KEYS = 1024;
-const SETTLING_POLL_MS = 2;
 
 export interface CompactedSegment {
   readonly segment: number;
@@ -147,10 +146,15 @@ export class SegmentCompaction {
       const { appended, rest } = this.#moveLive(errors);
       await appended;
       this.#candidates = rest;
-      if (rest.length > 0) await sleep(SETTLING_POLL_MS, this.#signal, 'compactor.settling');
+      for (const { seq } of rest) await this.#untilSettled(seq);
     }
     this.#candidate_bytes = 0;
     if (this.#keys.length >= STEP_KEYS) await this.#writeKeys();
+  }
+
+  async #untilSettled(seq: number): Promise<void> {
+    const found = this.#live.find(seq);
+    if (found.kind === 'settling') await orAborted(found.ended(), this.#signal);
   }
 
   /** Reads the last errors of dead letters, which are not in RAM. */

@@ -102,7 +102,7 @@ test('a message that is settling is not moved; the segment waits for it', async 
   state.settling.add(first!);
   let isDone = false;
   const compaction = compactor.compactOldest(NEVER).then(() => (isDone = true));
-  // The compaction has read the segment and polls.
+  // The compaction has read the segment and waits.
   while (log.log.files.numbers().length < 2) await new Promise((resolve) => setImmediate(resolve));
   for (let turn = 0; turn < 50; turn++) await new Promise((resolve) => setImmediate(resolve));
   assert.equal(isDone, false);

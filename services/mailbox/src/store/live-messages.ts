@@ -24,8 +24,15 @@ export interface HeldMessage {
   readonly dead: { readonly reason: DeadReason; readonly dead_ms: number; readonly at: Position } | undefined;
 }
 
-/** `settling`: an ack, a dead letter or a removal is syncing. `gone`: acknowledged, removed, or never known. */
-export type Liveness = { readonly kind: 'gone' } | { readonly kind: 'settling' } | HeldMessage;
+/** An ack, a dead letter or a removal of the message is syncing. */
+export interface SettlingMessage {
+  readonly kind: 'settling';
+  /** Resolves when the sync has ended, with either outcome. */
+  ended(): Promise<void>;
+}
+
+/** `gone`: acknowledged, removed, or never known. */
+export type Liveness = { readonly kind: 'gone' } | SettlingMessage | HeldMessage;
 
 export interface LiveMessages {
   find(seq: number): Liveness;

@@ -39,6 +39,7 @@ export class NaiveState implements RecordTarget, LiveMessages {
   /** Keys that are remembered: hash in hex, of topic and key. */
   readonly seen = new Map<string, SeenEntry>();
   readonly settling = new Set<number>();
+  #onSettled: (() => void)[] = [];
   /** Set for tests of compaction. */
   log: MailboxLog | undefined;
   groups = 0;
@@ -103,6 +104,7 @@ export class NaiveState implements RecordTarget, LiveMessages {
         known.error = entry.error;
       }
     }
+    for (const resolve of this.#onSettled.splice(0)) resolve();
   }
 
   onSeen(entries: readonly SeenEntry[]): void {
@@ -134,7 +136,8 @@ export class NaiveState implements RecordTarget, LiveMessages {
   find(seq: number): Liveness {
     const known = this.messages.get(seq);
     if (known === undefined) return { kind: 'gone' };
-    return this.settling.has(seq) ? { kind: 'settling' } : { kind: 'held', ...known };
+    if (!this.settling.has(seq)) return { kind: 'held', ...known };
+    return { kind: 'settling', ended: () => new Promise((resolve) => this.#onSettled.push(resolve)) };
   }
 
   liveBytesOf(segment: number): number {
