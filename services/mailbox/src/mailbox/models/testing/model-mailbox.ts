@@ -16,11 +16,12 @@ import assert from 'node:assert/strict';
 import { loadConfig } from '@ron/config';
 import type { Build, World } from '@ron/explorer';
 import { NEVER } from '@ron/kernel';
-import { MemoryDisk, type File } from '@ron/log';
+import type { FileSystem } from '@ron/log';
 import type { OutgoingMessage, ReceivedMessage, ReceiveRequest, TokenResult } from '@ron/proto';
 import { schema } from '../../../config.ts';
 import type { TopicState } from '../../../queue/topic-state.ts';
 import type { Mailbox } from '../../mailbox.ts';
+import { ModelDisk, type ModelDiskInit } from './model-disk.ts';
 
 /** The class under test; the mutation tests replace it. */
 export interface Parts {
@@ -32,55 +33,17 @@ const DIR = '/mailbox';
 const MIB = 1024 * 1024;
 const config = loadConfig({ schema, flags: [`--data_dir=${DIR}`] });
 
-/** Calls of the disk that take time. */
-export type Slow = 'write' | 'sync' | 'read';
-
-/** A disk in memory, some of whose calls take time once it is live. */
-export class ModelDisk extends MemoryDisk {
-  readonly #world: World;
-  readonly #slow: readonly Slow[];
-  isLive = false;
-
-  constructor(world: World, slow: readonly Slow[]) {
-    super(64 * MIB);
-    this.#world = world;
-    this.#slow = slow;
-  }
-
-  override async create(path: string): Promise<File> {
-    return this.#slowed(await super.create(path));
-  }
-
-  override async open(path: string): Promise<File> {
-    return this.#slowed(await super.open(path));
-  }
-
-  #slowed(file: File): File {
-    return {
-      ...file,
-      write: async (buffers, position) => {
-        await this.#take('write');
-        await file.write(buffers, position);
-      },
-      read: async (into, length, position) => {
-        await this.#take('read');
-        return await file.read(into, length, position);
-      },
-      sync: async () => {
-        await this.#take('sync');
-        await file.sync();
-      },
-    };
-  }
-
-  async #take(call: Slow): Promise<void> {
-    if (this.isLive && this.#slow.includes(call)) await this.#world.io(call);
-  }
-}
-
-export interface ModelMailboxInit {
-  /** Default: syncs. */
-  readonly slow?: readonly Slow[];
+export function openOn(parts: Parts, fs: FileSystem): Promise<Mailbox> {
+  return parts.Mailbox.open({
+    dir: DIR,
+    fs,
+    segment_bytes: 4 * MIB,
+    page_bits: 2,
+    config: { value: config },
+    holds_max: 4,
+    onEvent: () => undefined,
+    signal: NEVER,
+  });
 }
 
 export class ModelMailbox {
@@ -92,19 +55,9 @@ export class ModelMailbox {
     this.disk = disk;
   }
 
-  static async open(world: World, parts: Parts, { slow = ['sync'] }: ModelMailboxInit): Promise<ModelMailbox> {
-    const disk = new ModelDisk(world, slow);
-    const mailbox = await parts.Mailbox.open({
-      dir: DIR,
-      fs: disk,
-      segment_bytes: 4 * MIB,
-      page_bits: 2,
-      config: { value: config },
-      holds_max: 4,
-      onEvent: () => undefined,
-      signal: NEVER,
-    });
-    return new ModelMailbox(mailbox, disk);
+  static async open(world: World, parts: Parts, init: ModelDiskInit): Promise<ModelMailbox> {
+    const disk = new ModelDisk(world, init);
+    return new ModelMailbox(await openOn(parts, disk), disk);
   }
 
   /** The counts of `TOPIC`, once it exists. */
@@ -155,14 +108,16 @@ export interface Scenario {
 /** A model on one mailbox. `setup` runs alone; then its tasks run concurrently, and the disk takes time. */
 export function onMailbox(
   parts: Parts,
-  init: ModelMailboxInit,
+  init: ModelDiskInit,
   setup: (box: ModelMailbox, world: World) => Promise<Scenario>,
 ): Build {
   return (world) => {
     let box: ModelMailbox | undefined;
     let scenario: Scenario | undefined;
+    // It is open before the first task starts: the disk responds at once.
+    void ModelMailbox.open(world, parts, init).then((opened) => (box = opened));
     world.task('setup', async () => {
-      box = await ModelMailbox.open(world, parts, init);
+      assert.ok(box !== undefined, 'the mailbox is open');
       scenario = await setup(box, world);
       box.disk.isLive = true;
       start(world, scenario);
