@@ -10,6 +10,7 @@ export type { Batch, Piece } from './fair/batch-job.ts';
 export { BatchQueue } from './fair/batch-queue.ts';
 export { FairEntry, FairQueue, type FairQueueInit } from './fair/fair-queue.ts';
 export { FairSemaphore } from './fair/fair-semaphore.ts';
+export { TurnBudget, type TurnBudgetInit } from './fair/turn-budget.ts';
 export { addressGroup, type ClientAddress } from './overload/admission-addresses.ts';
 export { Admission, type Caller, type EnterResult } from './overload/admission.ts';
 export { Breaker, verdictOf, type BreakerInit, type BreakerState, type Verdict } from './overload/breaker.ts';

@@ -18,6 +18,7 @@ import { eventLevel, type MailboxEvent } from './events.ts';
 import { openParts } from './parts.ts';
 import { gatesOf } from './readiness.ts';
 import { routes } from './routes.ts';
+import { newTurns } from './routes/turns.ts';
 
 export type MailboxContext = OpenContext<MailboxConfig, typeof concurrency, MailboxEvent, object>;
 
@@ -35,6 +36,7 @@ export const mailbox = defineService({
         operations,
         send,
         settle,
+        turns: newTurns(),
         settleStep: (parent) => runtime.deadline('settle', { parent }),
         tasks,
         prove,

@@ -1,17 +1,19 @@
 /** `POST /{topic}/receive` and `GET /{topic}/peek`. */
 import type { LaneQueue, RouteAnswer, RouteContext } from '@ron/ingress';
-import type { Deadline } from '@ron/kernel';
+import type { Deadline, TurnBudget } from '@ron/kernel';
 import { MAILBOX_LIMITS, type ReceiveRequest } from '@ron/proto';
 import type { Delivery, MailboxOperations } from '../mailbox/operations.ts';
 import { wantsBatch } from './accept.ts';
 import { Handover } from './handover.ts';
 import { messagesAnswer } from './messages-answer.ts';
 import type { LimitQuery, ReceiveBody, TopicParams } from './schemas.ts';
+import { unitsOf } from './turns.ts';
 
 export interface ReceiveRoutesInit {
   readonly operations: Pick<MailboxOperations, 'receive' | 'awaitMessage' | 'peek'>;
   /** The queue of the lane `settle`. */
   readonly settle: LaneQueue;
+  readonly turns: TurnBudget;
   /** The deadline of the part of a receive before its wait. */
   readonly settleStep: (parent: Deadline) => Deadline;
 }
@@ -28,18 +30,21 @@ export async function receive(init: ReceiveRoutesInit, context: ReceiveContext):
   const ready = await receiveNow(init, context, request, handover);
   const isDone = ready.messages.length > 0 || request.wait_ms === 0;
   const { messages } = isDone ? ready : await receiveLater(init, context, request, handover);
+  await init.turns.take(unitsOf(messages), context.deadline.signal);
   return handover.answered(messagesAnswer(messages, asBatch));
 }
 
 async function receiveNow(
-  { operations, settle, settleStep }: ReceiveRoutesInit,
+  { operations, settle, settleStep, turns }: ReceiveRoutesInit,
   { params: { topic }, deadline }: ReceiveContext,
-  request: ReceiveRequest,
+  request: Required<ReceiveRequest>,
   handover: Handover,
 ): Promise<Delivery> {
   using step = settleStep(deadline);
-  const work = async (scope: Deadline): Promise<Delivery> =>
-    handover.hold(await operations.receive(topic, request, scope.signal));
+  const work = async ({ signal }: Deadline): Promise<Delivery> => {
+    await turns.take(request.max, signal);
+    return handover.hold(await operations.receive(topic, request, signal));
+  };
   return await settle.submit('settle', step, work, topic);
 }
 

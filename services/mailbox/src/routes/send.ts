@@ -1,15 +1,17 @@
 /** `POST /send` and `POST /{topic}`. [mailbox I-1] Both answer after the sync of their messages. */
 import { json, type LaneQueue, type RouteAnswer, type RouteContext } from '@ron/ingress';
-import { RonError, type ErrorCode } from '@ron/kernel';
+import { RonError, type Deadline, type ErrorCode, type TurnBudget } from '@ron/kernel';
 import { topicFact, type OutgoingMessage, type SendError, type SendResult } from '@ron/proto';
 import type { MailboxOperations } from '../mailbox/operations.ts';
 import { framedMessages, jsonMessages, singleMessage } from './outgoing.ts';
 import type { SendBody, TopicParams } from './schemas.ts';
+import { unitsOf } from './turns.ts';
 
 export interface SendRoutesInit {
   readonly operations: Pick<MailboxOperations, 'send'>;
   /** The queue of the lane `send`. */
   readonly send: LaneQueue;
+  readonly turns: TurnBudget;
 }
 
 type BatchContext = RouteContext<{ readonly body: typeof SendBody }>;
@@ -39,9 +41,13 @@ export async function sendOne(init: SendRoutesInit, context: SingleContext): Pro
 }
 
 function stored(
-  { operations, send }: SendRoutesInit,
+  { operations, send, turns }: SendRoutesInit,
   { deadline }: Pick<RouteContext, 'deadline'>,
   messages: readonly OutgoingMessage[],
 ): Promise<readonly SendResult[]> {
-  return send.submit('send', deadline, (scope) => operations.send(messages, scope.signal), messages[0]!.topic);
+  const work = async ({ signal }: Deadline): Promise<readonly SendResult[]> => {
+    await turns.take(unitsOf(messages), signal);
+    return await operations.send(messages, signal);
+  };
+  return send.submit('send', deadline, work, messages[0]!.topic);
 }

@@ -1,5 +1,6 @@
 /** `POST /{topic}/ack`, `/nack` and `/extend`. */
 import { json, type LaneQueue, type RouteAnswer, type RouteContext } from '@ron/ingress';
+import type { Deadline, TurnBudget } from '@ron/kernel';
 import { MAILBOX_LIMITS, type NackRequest, type TokenResult } from '@ron/proto';
 import type { MailboxOperations } from '../mailbox/operations.ts';
 import type { AckBody, ExtendBody, NackBody, TopicParams } from './schemas.ts';
@@ -8,6 +9,7 @@ export interface SettleRoutesInit {
   readonly operations: Pick<MailboxOperations, 'ack' | 'nack' | 'extend'>;
   /** The queue of the lane `settle`. */
   readonly settle: LaneQueue;
+  readonly turns: TurnBudget;
 }
 
 type Context<Body extends typeof AckBody> = RouteContext<{ readonly params: typeof TopicParams; readonly body: Body }>;
@@ -34,11 +36,15 @@ export function extend(init: SettleRoutesInit, context: Context<typeof ExtendBod
 }
 
 async function settled(
-  { settle }: SettleRoutesInit,
-  { params, deadline }: Pick<Context<typeof AckBody>, 'params' | 'deadline'>,
+  { settle, turns }: SettleRoutesInit,
+  { params, body, deadline }: Pick<Context<typeof AckBody>, 'params' | 'body' | 'deadline'>,
   work: (signal: AbortSignal) => Promise<readonly TokenResult[]>,
 ): Promise<RouteAnswer> {
-  return json(200, { results: await settle.submit('settle', deadline, ({ signal }) => work(signal), params.topic) });
+  const inTurn = async ({ signal }: Deadline): Promise<readonly TokenResult[]> => {
+    await turns.take(body.tokens.length, signal);
+    return await work(signal);
+  };
+  return json(200, { results: await settle.submit('settle', deadline, inTurn, params.topic) });
 }
 
 /** The beginning that has at most `error_bytes` in UTF-8. */

@@ -63,7 +63,7 @@ const SEGMENT_BYTES_SMALL = 4 * MIB;
 const SEGMENT_SHARE = 1 / 32;
 const QUEUE_BYTES_MAX = 64 * MIB;
 /** One batch is encoded in one turn of the event loop. */
-const BATCH_RECORDS_MAX = 1024;
+const BATCH_RECORDS_MAX = 512;
 const PROGRESS_RECORDS = 1024;
 const BATCH = 128;
 const SQLITE_READONLY = 8;

@@ -6,6 +6,7 @@ import { AdminTasks } from '@ron/service';
 import { Metrics } from '@ron/telemetry';
 import type { Delivery, MailboxOperations } from '../../src/mailbox/operations.ts';
 import { routes } from '../../src/routes.ts';
+import { newTurns } from '../../src/routes/turns.ts';
 
 /** Of the queues `send` and `settle`, each with one worker. */
 export const QUEUE_CAPACITY = 16;
@@ -86,6 +87,7 @@ export async function startStub({ operations, hold_ms = 25_000, send_ms = 2000 }
       operations: operations as MailboxOperations,
       send,
       settle,
+      turns: newTurns(),
       settleStep,
       tasks: new AdminTasks((_kind, work) => work(NEVER)),
       prove: { run: () => Promise.resolve(), progress: () => ({}) },
