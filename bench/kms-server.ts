@@ -8,6 +8,7 @@ import { createLog, Metrics } from '@ron/telemetry';
 import { loadConfig } from '@ron/config';
 import { schema, startKms } from '@ron/kms';
 import { scopesOf } from '@ron/proto';
+import { threadCpu_us } from './clocks.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'ron-bench-kms-'));
 const config = loadConfig({ schema, flags: [`--data_dir=${dir}`, ...process.argv.slice(2)] });
@@ -25,20 +26,19 @@ let entries = 0;
 /** The most CPU time of the main thread in one turn of the event loop; other processes do not affect it. */
 let longest_turn_us = 0;
 let isWatching = false;
-function watchTurns(cpu_before: NodeJS.CpuUsage): void {
+function watchTurns(before_us: number): void {
   if (!isWatching) return;
-  const { user, system } = process.threadCpuUsage(cpu_before);
-  longest_turn_us = Math.max(longest_turn_us, user + system);
-  const cpu_now = process.threadCpuUsage();
+  longest_turn_us = Math.max(longest_turn_us, threadCpu_us() - before_us);
+  const now_us = threadCpu_us();
   // Watching keeps the loop busy, which costs CPU time; rates are measured in other runs.
-  setImmediate(() => watchTurns(cpu_now));
+  setImmediate(() => watchTurns(now_us));
 }
 
 process.on('message', (order: 'start' | 'watch' | 'stop') => {
   if (order === 'watch') {
     isWatching = true;
     longest_turn_us = 0;
-    watchTurns(process.threadCpuUsage());
+    watchTurns(threadCpu_us());
   }
   if (order === 'start' || order === 'watch') {
     before = process.cpuUsage();

@@ -16,6 +16,7 @@ import { encodeManifest, encodePage, LocalVolume, RecordType, subtreeOf, type En
 import { formatAddress } from '@ron/proto';
 import { combineSubtrees, subtreeValue } from '@ron/simd';
 import type { LoadOrder, LoadReport } from './http-load.ts';
+import type { Turns } from './loop-watch.ts';
 import { callChild, machineLine, median, quick, scratchDir, table } from './lib.ts';
 import { cpu_us, ownMemory_bytes, path, startStorage, type Storage } from './servers.ts';
 
@@ -35,11 +36,6 @@ const rows: string[][] = [];
 const spread = (values: readonly number[], digits = 1): string =>
   `${median([...values]).toFixed(digits)} (${Math.min(...values).toFixed(digits)} .. ${Math.max(...values).toFixed(digits)})`;
 const verdict = (isMet: boolean): string => (isMet ? 'pass' : 'FALLS SHORT');
-
-interface Turns {
-  readonly longest_turn_ms: number;
-  readonly turns_above_5_ms: number;
-}
 
 async function server(name: string, root: string, ...flags: string[]): Promise<Storage> {
   const started = await startStorage(join(dir, name), { root, preload: path('./loop-watch.ts') }, ...flags);
