@@ -1,6 +1,6 @@
 /** Opens the parts of mailbox, in the order in which they depend on each other. They are closed in reverse. */
 import { MemoryDisk } from '@ron/log';
-import type { ProveProgressDto } from '@ron/proto';
+import { formatUlid, type ProveProgressDto } from '@ron/proto';
 import { AdminTasks, type TaskWork } from '@ron/service';
 import type { MailboxConfig } from './config.ts';
 import { Mailbox } from './mailbox/mailbox.ts';
@@ -24,6 +24,10 @@ export async function openParts(context: MailboxContext) {
   runtime.own('holds', () => receivers);
   const onEvent = (event: CompactorEvent): void => {
     if (event.kind === 'segment removed') meters.compacted_bytes.inc(event.bytes);
+    if (event.kind === 'message damaged') {
+      meters.integrity.at('damaged').inc();
+      return events.publish({ ...event, id: formatUlid(event.id) });
+    }
     if (event.kind !== 'ledger broken') return events.publish(event);
     meters.integrity.at('ledger').inc();
     events.publish({ kind: event.kind, problem: event.problem.text });

@@ -27,7 +27,10 @@ export class MessageReads {
   read(seq: number, signal: AbortSignal): ReadMessage | Promise<ReadMessage> {
     const slot = this.#state.find(seq);
     if (slot === NONE) return 'gone';
-    return this.#reader.readNow(this.#state.view(slot).place) ?? this.#fromDisk(seq, signal);
+    const { place, dead } = this.#state.view(slot);
+    // Compaction keeps a damaged dead letter without its payload.
+    if (dead?.reason === 'damaged') return 'damaged';
+    return this.#reader.readNow(place) ?? this.#fromDisk(seq, signal);
   }
 
   /** Id and meta only; undefined if they cannot be read. */

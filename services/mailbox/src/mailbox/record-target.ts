@@ -13,16 +13,17 @@ import type { TopicPolicy } from '@ron/proto';
 import type { MailboxState } from '../queue/mailbox-state.ts';
 import { idempotencyHash, type SeenKeys } from '../queue/seen-keys.ts';
 import { NONE, STATE, type Slot } from '../queue/states.ts';
-import type {
-  HeldCounts,
-  LeaseEntry,
-  MessageEntry,
-  MessageState,
-  RecordTarget,
-  ReturnEntry,
-  SeenEntry,
-  SettledEntry,
-  TopicTotals,
+import {
+  isApplicable,
+  type HeldCounts,
+  type LeaseEntry,
+  type MessageEntry,
+  type MessageState,
+  type RecordTarget,
+  type ReturnEntry,
+  type SeenEntry,
+  type SettledEntry,
+  type TopicTotals,
 } from '../store/records.ts';
 import type { LastErrors } from './last-errors.ts';
 import { PendingSend } from './pending-send.ts';
@@ -138,6 +139,10 @@ export class StateTarget implements RecordTarget {
     if (topic !== undefined) this.#init.state.restoreTotals(topic.state, totals);
   }
 
+  holds(seq: number): boolean {
+    return this.#init.state.find(seq) !== NONE;
+  }
+
   *counts(): Iterable<HeldCounts> {
     for (const { name, state } of this.#init.topics.all())
       yield { topic: name, waiting: state.waiting, dead: state.dead };
@@ -179,13 +184,12 @@ export class StateTarget implements RecordTarget {
   #settle(slot: Slot, entry: SettledEntry, at: Position): boolean {
     const { state } = this.#init;
     const isDead = state.stateOf(slot) === STATE.dead;
+    if (!isApplicable(entry.outcome, isDead)) return false;
     if (entry.outcome === 'dead') {
       const { reason, dead_ms, attempts } = entry;
       state.dead(slot, { reason, dead_ms, attempts, at });
       return true;
     }
-    // Only a damaged log has an ack of a dead letter, or the removal of a waiting message; the ledger shows it.
-    if (isDead !== (entry.outcome === 'removed')) return false;
     if (isDead) state.removed(slot);
     else state.acked(slot);
     return true;

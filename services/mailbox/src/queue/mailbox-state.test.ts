@@ -162,14 +162,27 @@ test('compaction sees where a live message lies, and the bytes of its record', (
 // [mailbox I-8]
 test('the totals of a replay count settlements of messages that are not held', () => {
   const { state, topic } = newMailbox();
-  state.restoreTotals(topic, { sent: 10, acked: 4, gone: 1 });
-  state.countUnheld(topic, 'acked');
-  state.countUnheld(topic, 'removed');
+  state.restoreTotals(topic, { sent: 10, acked: 5, gone: 2 });
   assert.deepEqual(topic.ledger(), { sent: 10, acked: 5, ready: 0, delayed: 0, leased: 0, dead: 0, gone: 2 });
   assert.equal(topic.ledgerGap(), 3);
   for (const seq of [1, 2, 3])
     state.add({ topic, seq, place: PLACE, sent_ms: 0, due_ms: undefined, key: undefined, isMoved: true });
   assert.equal(topic.ledgerGap(), 0);
+});
+
+test('a dead letter that moves without its damaged payload has another reason, and no bytes', () => {
+  const { state, topic, add } = newMailbox();
+  const slot = add(1);
+  state.dead(slot, { reason: 'nacked', dead_ms: 1, attempts: 2, at: AT });
+  state.beginSettle(slot);
+  const place = { segment: 9, offset: 0, payload_bytes: 0, meta_bytes: PLACE.meta_bytes };
+  state.move(slot, place);
+  state.dead(slot, { reason: 'damaged', dead_ms: 1, attempts: 2, at: place });
+  assert.equal(state.view(slot).dead!.reason, 'damaged');
+  assert.ok(state.isSettling(slot));
+  assert.equal(topic.dead_bytes, 0);
+  state.removed(slot);
+  assert.deepEqual([topic.dead, topic.dead_bytes, topic.bytes], [0, 0, 0]);
 });
 
 test('transitions that do not fit the state of a message are refused', () => {

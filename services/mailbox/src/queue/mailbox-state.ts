@@ -279,13 +279,15 @@ export class MailboxState {
     this.#free(slot);
   }
 
-  /** A waiting message becomes a dead letter. Of a dead letter: its record has moved. */
+  /** A waiting message becomes a dead letter. Of a dead letter: its record has moved, and may have been found damaged. */
   dead(slot: Slot, { reason, dead_ms, attempts, at }: DeadInfo): void {
-    if (this.#table.stateOf(slot) !== STATE.dead) {
+    let settling = 0;
+    if (this.#table.stateOf(slot) === STATE.dead) settling = this.#table.wordOf(slot) & FLAG.settling;
+    else {
       this.#leaveOrder(slot);
       this.topicOf(slot).dead_order.add(slot);
-      this.#become(slot, STATE.dead | reasonBits(reason));
     }
+    this.#become(slot, STATE.dead | settling | reasonBits(reason));
     this.#table.setDue(slot, dead_ms);
     this.#table.setDeadRecord(slot, attempts, at);
   }
@@ -299,14 +301,12 @@ export class MailboxState {
     this.#free(slot);
   }
 
-  /** A replay found the settlement of a message of a removed segment: only the totals change. */
-  countUnheld(topic: TopicState, outcome: 'acked' | 'removed'): void {
-    if (outcome === 'acked') topic.acked += 1;
-    else topic.gone += 1;
-  }
-
-  /** Compaction has written the message again. */
+  /** Compaction has written the message again; without its payload if that is damaged. */
   move(slot: Slot, place: MessagePlace): void {
+    const topic = this.topicOf(slot);
+    const state = this.#table.stateOf(slot);
+    topic.count(state, -1, this.#table.payloadBytes(slot));
+    topic.count(state, 1, place.payload_bytes);
     this.#segments.remove(this.#table.placeOf(slot));
     this.#table.setPlace(slot, place);
     this.#segments.add(place);

@@ -40,6 +40,21 @@ export interface CompactedSegment {
   readonly bytes: number;
 }
 
+/** A dead letter whose body was found to be damaged. */
+export interface DamagedLetter {
+  readonly topic: string;
+  /** ULID, 16 bytes. */
+  readonly id: Uint8Array;
+  readonly seq: number;
+}
+
+export interface SegmentCompactionInit {
+  readonly log: MailboxLog;
+  readonly live: LiveMessages;
+  /** Called once its new reason is durable. */
+  readonly onDamaged: (letter: DamagedLetter) => void;
+}
+
 /** A message of the segment that was live when it was read. */
 interface Candidate {
   readonly seq: number;
@@ -63,16 +78,18 @@ export class SegmentCompaction {
   readonly #live: LiveMessages;
   readonly #segment: number;
   readonly #signal: AbortSignal;
+  readonly #onDamaged: (message: DamagedLetter) => void;
   #candidates: Candidate[] = [];
   #candidate_bytes = 0;
   #keys: SeenEntry[] = [];
   #moved = 0;
 
-  constructor(log: MailboxLog, live: LiveMessages, segment: number, signal: AbortSignal) {
+  constructor({ log, live, onDamaged }: SegmentCompactionInit, segment: number, signal: AbortSignal) {
     this.#log = log;
     this.#live = live;
     this.#segment = segment;
     this.#signal = signal;
+    this.#onDamaged = onDamaged;
   }
 
   async run(): Promise<CompactedSegment> {
@@ -136,12 +153,12 @@ export class SegmentCompaction {
   }
 
   async #flush(): Promise<void> {
-    for (const { seq, isDamaged } of this.#candidates) {
-      if (isDamaged) await this.#live.damaged(seq, this.#signal);
-    }
     const errors: DeadErrors = new Map();
     while (this.#candidates.length > 0) {
       this.#signal.throwIfAborted();
+      for (const { seq, isDamaged } of this.#candidates) {
+        if (isDamaged) await this.#live.damaged(seq, this.#signal);
+      }
       await this.#readErrors(errors);
       const { appended, rest } = this.#moveLive(errors);
       await appended;
@@ -170,7 +187,7 @@ export class SegmentCompaction {
 
   /**
    * Appends the candidates that are live, without waiting in between: a settlement that comes later is later in the log.
-   * `rest`: those that are settling, or became dead letters meanwhile.
+   * `rest`: those that are settling, became dead letters meanwhile, or are damaged and not dead letters yet.
    */
   #moveLive(errors: DeadErrors): { readonly appended: Promise<void>; readonly rest: Candidate[] } {
     const rest: Candidate[] = [];
@@ -179,7 +196,7 @@ export class SegmentCompaction {
       const found = this.#live.find(candidate.seq);
       if (found.kind === 'gone') this.#keepKey(candidate.meta, candidate.seq);
       else if (found.kind === 'settling') rest.push(candidate);
-      else if (found.dead !== undefined && errors.get(candidate.seq) === undefined) rest.push(candidate);
+      else if (found.dead === undefined ? candidate.isDamaged : !errors.has(candidate.seq)) rest.push(candidate);
       else if (isAt(found.place, candidate.position)) records.push(this.#movedRecord(candidate, found, errors));
     }
     if (records.length === 0) return { appended: Promise.resolve(), rest };
@@ -188,9 +205,11 @@ export class SegmentCompaction {
   }
 
   #movedRecord(candidate: Candidate, found: HeldMessage, errors: DeadErrors): RecordInput {
-    const { seq, time_s, id, topic, meta, payload } = candidate;
+    const { seq, time_s, id, topic, meta, payload, isDamaged } = candidate;
     const { delivery, attempts, nonce, until_ms, visibility_ms, not_before_ms } = found;
-    const dead = found.dead && { reason: found.dead.reason, dead_ms: found.dead.dead_ms };
+    // Without its payload the record is intact again: only the reason states the damage.
+    const reason = isDamaged ? 'damaged' : found.dead?.reason;
+    const dead = found.dead && { reason: reason!, dead_ms: found.dead.dead_ms };
     const error = dead === undefined ? found.error : errors.get(seq)?.error;
     const state: MessageState = { delivery, attempts, nonce, until_ms, visibility_ms, not_before_ms, error, dead };
     const bytes = encodeMeta(meta, { state });
@@ -198,6 +217,7 @@ export class SegmentCompaction {
     const apply = ({ segment, offset }: Appended): void => {
       const place = { segment, offset, payload_bytes: payload.length, meta_bytes: bytes.length };
       this.#log.target.onMessage({ seq, source: undefined, id, place, meta, moved: state, isDamaged: false });
+      if (reason !== found.dead?.reason) this.#onDamaged({ topic: meta.topic, id, seq });
     };
     return { type: RECORD.message, id: record_id, payload, meta: bytes, seq, time_s, context: apply };
   }

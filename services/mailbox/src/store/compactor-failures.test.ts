@@ -84,3 +84,40 @@ test('on a full disk, a segment with many live messages is not moved into the re
   await log.appendMessages([messageOf('a', 1, 500_000)], NEVER);
   await log.close();
 });
+
+// [mailbox I-8]
+for (const failing of ['create', 'write', 'sync'] as const) {
+  test(`the last segment with a base stays when the next one cannot be made: ${failing} fails`, async () => {
+    let isFailing = false;
+    const disk = new CrashFileSystem(new Map(), {
+      before: (operation) => {
+        if (isFailing && operation === failing) throw Object.assign(new Error('ENOSPC'), { code: 'ENOSPC' });
+      },
+    });
+    const clock = new VirtualSched();
+    await clock.during(async () => {
+      const { log, state } = await openNaive(disk, { segment_bytes: 4096 });
+      const [seq] = await log.appendMessages([messageOf('a', 1, 3000)], NEVER);
+      await log.appendTopic('a', { max_messages: 5 }, NEVER);
+      await log.appendSettled([acked(seq!, 'a')], NEVER);
+      const last = log.seq_durable;
+      isFailing = true;
+      await assert.rejects(log.appendMessages([messageOf('a', 2, 3000)], NEVER), { code: 'storage_full' });
+      isFailing = false;
+      const compactor = new Compactor({ log, live: state, onEvent: () => undefined });
+      // Within the time in which the log refuses appends after a failure, and after it.
+      await compactor.pass(NEVER).catch(() => undefined);
+      await compactor.compactOldest(NEVER).catch(() => undefined);
+      const killed = await openNaive(new CrashFileSystem(disk.files()), { segment_bytes: 4096 });
+      assert.deepEqual(killed.state.policies.get('a'), { max_messages: 5 });
+      assert.deepEqual(killed.state.totals.get('a'), { sent: 1, acked: 1, dead: 0, gone: 0 });
+      const [next] = await killed.log.appendMessages([messageOf('a', 3)], NEVER);
+      assert.ok(next! > last);
+      await killed.log.close();
+      await clock.advance(10_000);
+      assert.ok(await compactor.compactOldest(NEVER), 'the base is written first');
+      assert.equal(log.check(), undefined);
+      await log.close();
+    });
+  });
+}

@@ -4,6 +4,8 @@
  * Only the oldest segment is ever removed: a settlement must outlive the message records before it. A segment is due when it
  * holds no live message, or when more than half of the log is settled; a remembered idempotency key counts as live.
  *
+ * The task also keeps the end mark of the log (end-mark.ts) up to date.
+ *
  * Contract: a message that is live stays in the log at every moment. The ledger is checked after each segment.
  * A failure is reported and repeated after a backoff of `BACKOFF_MS_MIN` to `BACKOFF_MS_MAX`. On a full disk a segment is only
  * compacted if the moves leave a part of the reserve for acks.
@@ -11,13 +13,14 @@
  */
 import { RonError, sched, sleep } from '@ron/kernel';
 import { SEEN_BYTES } from './codec/entry-codec.ts';
-import { SegmentCompaction, type CompactedSegment } from './compact-segment.ts';
+import { SegmentCompaction, type CompactedSegment, type DamagedLetter } from './compact-segment.ts';
 import type { LedgerProblem } from './ledger/problems.ts';
 import type { LiveMessages } from './live-messages.ts';
 import type { MailboxLog } from './mailbox-log.ts';
 
 export type CompactorEvent =
   | ({ readonly kind: 'segment removed' } & CompactedSegment)
+  | ({ readonly kind: 'message damaged' } & DamagedLetter)
   | { readonly kind: 'compaction failed'; readonly problem: string }
   | { readonly kind: 'ledger broken'; readonly problem: LedgerProblem };
 
@@ -55,6 +58,7 @@ export class Compactor {
         const problem = error instanceof Error ? error.message : String(error);
         this.#init.onEvent({ kind: 'compaction failed', problem });
       }
+      await this.#init.log.noteEnd();
       await sleep(failures === 0 ? INTERVAL_MS : backoff_ms(failures), signal, 'compactor');
     }
   }
@@ -70,12 +74,14 @@ export class Compactor {
   /** Compacts the oldest segment even if it is not due; the one being written is closed first. False if there is none. */
   async compactOldest(signal: AbortSignal): Promise<boolean> {
     const { log, live, onEvent } = this.#init;
+    const onDamaged = (letter: DamagedLetter): void => onEvent({ kind: 'message damaged', ...letter });
     if (log.problem !== undefined) return false;
     const segment = log.log.files.numbers()[0];
     if (segment === undefined) return false;
-    if (segment === log.log.active) await log.rotate(signal);
-    if (segment === log.log.active) return false;
-    const compacted = await new SegmentCompaction(log, live, segment, signal).run();
+    // A failed rotation may have left no segment, or an empty one.
+    if (!log.isSummarized(segment)) await log.rotate(signal);
+    if (!log.isSummarized(segment)) return false;
+    const compacted = await new SegmentCompaction({ log, live, onDamaged }, segment, signal).run();
     onEvent({ kind: 'segment removed', ...compacted });
     // [mailbox I-8] The ledger holds after each compaction.
     const problem = log.check();
@@ -86,14 +92,14 @@ export class Compactor {
   #isDue(): boolean {
     const { log, live } = this.#init;
     if (log.problem !== undefined) return false;
-    const { files, active } = log.log;
-    const [oldest, next] = files.numbers();
+    const { files } = log.log;
+    const [oldest] = files.numbers();
     if (oldest === undefined) return false;
     const { bytes } = files.totals();
     const settled = bytes - live.live_bytes - live.seen_keys * SEEN_BYTES;
     const isMostlySettled = settled > bytes / 2;
     // The segment being written is only closed early if the disk needs its space.
-    if (oldest === active || next === undefined) return isMostlySettled && bytes > ROTATE_BYTES_MIN && log.disk.isFull;
+    if (!log.isSummarized(oldest)) return isMostlySettled && bytes > ROTATE_BYTES_MIN && log.disk.isFull;
     return isMostlySettled || (live.liveBytesOf(oldest) === 0 && !log.hasKeys(oldest));
   }
 

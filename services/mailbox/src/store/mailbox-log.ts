@@ -3,6 +3,7 @@
  *
  *     DIR/lock           held while a process has the mailbox open
  *     DIR/segments/      the log; each segment begins with a `base` record
+ *     DIR/end            the number of the last durable record (end-mark.ts)
  *     DIR/accept.json    a ledger problem that the operator accepted, until the next start (accept.ts)
  *
  * The number of a message's record is its sequence number. The formats are in codec/; topics.ts counts the ledger.
@@ -20,6 +21,7 @@ import { encodeLeased, encodeReturned, encodeSettled, encodeTopic } from './code
 import { encodeMessageId, encodeMeta, markId } from './codec/message-codec.ts';
 import { DiskCondition } from './disk-condition.ts';
 import type { Apply, DurableState } from './durable-state.ts';
+import type { EndMark } from './end-mark.ts';
 import { openLog, type MailboxLogInit, type OpenedLog } from './open-log.ts';
 import type { LedgerProblem } from './ledger/problems.ts';
 import { MessageReader } from './read-message.ts';
@@ -50,20 +52,19 @@ export class MailboxLog implements AsyncDisposable {
   readonly #state: DurableState;
   readonly #numbers: TopicNumbers;
   readonly #lock: Disposable | undefined;
-  /** The largest mark that was written. */
-  #mark: number;
+  readonly #end: EndMark;
   #problem: LedgerProblem | undefined;
   /** Why the directory cannot be written until the next start; undefined if it can. */
   readonly #read_only: RonError | undefined;
 
-  private constructor({ log, state, reserve, lock, mark, problem, read_only }: OpenedLog, init: MailboxLogInit) {
+  private constructor({ log, state, reserve, lock, end, problem, read_only }: OpenedLog, init: MailboxLogInit) {
     this.log = log;
     this.reserve = reserve;
     this.reader = new MessageReader(log, state.topics);
     this.#state = state;
     this.#numbers = new TopicNumbers(state);
     this.#lock = lock;
-    this.#mark = mark;
+    this.#end = end;
     this.#problem = problem;
     this.disk = new DiskCondition(reserve, (event) => init.onEvent?.(event));
     this.#read_only = read_only;
@@ -101,8 +102,20 @@ export class MailboxLog implements AsyncDisposable {
     return this.#state.key_segments.has(segment);
   }
 
+  /** Whether a later segment has a durable `base`, which holds the totals, the topics and the numbers of this one. */
+  isSummarized(segment: number): boolean {
+    const { files } = this.log;
+    return files.numbers().some((later) => later > segment && files.durableBytesOf(later) > 0);
+  }
+
+  /** Writes the number of the last durable record to the end mark. One call at a time. */
+  async noteEnd(): Promise<void> {
+    if (this.#problem === undefined) await this.#end.note(this.#state.seq_last);
+  }
+
   /** Removes a segment from which everything was moved. */
   async remove(segment: number): Promise<void> {
+    assert(this.isSummarized(segment), 'a later segment has a base');
     await this.log.remove(segment);
     this.#state.key_segments.delete(segment);
   }
@@ -233,7 +246,6 @@ export class MailboxLog implements AsyncDisposable {
   ): Promise<void> {
     if (this.#problem !== undefined) throw new RonError('not_ready', `the ledger does not hold: ${this.#problem.text}`);
     if (this.#read_only !== undefined) throw this.#read_only;
-    const mark = this.#state.seq_last;
     try {
       await this.log.append(records, signal, init);
       this.disk.wrote(bytesOf(records));
@@ -242,13 +254,12 @@ export class MailboxLog implements AsyncDisposable {
       if (isApplied?.() !== true) throw error;
       this.reserve.wrote(bytesOf(records));
     }
-    this.#mark = Math.max(this.#mark, mark);
   }
 
   /** After a failure, appends a record to learn whether the disk accepts writes again. Never rejects. */
   async probe(signal: AbortSignal): Promise<void> {
     if (this.disk.failure === undefined || this.#problem !== undefined) return;
-    await this.append([this.#record(RECORD.mark, EMPTY)], signal).catch(() => undefined);
+    await this.append([this.#record(RECORD.probe, EMPTY)], signal).catch(() => undefined);
   }
 
   /** A record that is not a message. */
@@ -267,16 +278,11 @@ export class MailboxLog implements AsyncDisposable {
 
   /** Commits the waiting appends, closes the files and unlocks the directory. */
   async close(): Promise<void> {
-    const { seq_last } = this.#state;
     try {
-      // A damaged record before a mark is not taken for a torn write.
-      if (this.#problem === undefined && this.#read_only === undefined && seq_last > this.#mark) {
-        await this.log.append([this.#record(RECORD.mark, EMPTY)], new AbortController().signal);
-      }
-    } catch {
-      // The log is complete without the mark.
-    } finally {
       await this.log.close();
+    } finally {
+      const isSound = this.#problem === undefined && this.#read_only === undefined;
+      await this.#end.close(isSound ? this.#state.seq_last : 0);
       this.#lock?.[Symbol.dispose]();
     }
   }

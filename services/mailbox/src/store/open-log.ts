@@ -13,6 +13,7 @@ import { encodeAccepted, encodeSettled } from './codec/entry-codec.ts';
 import { markId } from './codec/message-codec.ts';
 import type { DiskEvent } from './disk-condition.ts';
 import { DurableState } from './durable-state.ts';
+import { EndMark, readEndMark } from './end-mark.ts';
 import type { LedgerProblem } from './ledger/problems.ts';
 import { RECORD, type AcceptedEntry, type RecordTarget, type SettledEntry } from './records.ts';
 import { countSettled } from './ledger/held-differences.ts';
@@ -50,7 +51,7 @@ export interface OpenedLog {
   readonly state: DurableState;
   readonly reserve: Reserve;
   readonly lock: Disposable | undefined;
-  readonly mark: number;
+  readonly end: EndMark;
   readonly problem: LedgerProblem | undefined;
   /** Why nothing may be written until the next start; undefined if the directory is writable. */
   readonly read_only: RonError | undefined;
@@ -69,6 +70,8 @@ const BATCH = 128;
 const SQLITE_READONLY = 8;
 const SQLITE_CANTOPEN = 14;
 const READ_ONLY = 'the disk was read-only at the start: remount it, then restart mailbox';
+/** Ranges in a log line. */
+const EXCUSED_LOGGED = 8;
 const POWER_FAILURE = 'a power failure lost records that were not synced';
 
 export async function openLog(init: MailboxLogInit): Promise<OpenedLog> {
@@ -79,15 +82,18 @@ export async function openLog(init: MailboxLogInit): Promise<OpenedLog> {
   try {
     const reserve = new Reserve(async () => await fs.room?.(dir));
     await reserve.measure();
+    const end_mark = await readEndMark(fs, dir);
+    if (end_mark === undefined)
+      init.onEvent?.({ kind: 'damage', problem: 'the file `end` is damaged and was ignored' });
     const replay = new Replay(init.target);
     const state = new DurableState(replay.topics, replay.key_segments, init.target);
-    log = await replayLog(init, fs, replay, state);
+    log = await replayLog(init, fs, end_mark ?? 0, replay, state);
     const isReadOnly = log.refusal !== undefined || (lock === undefined && fs.lock !== undefined);
     state.seq_last = replay.sequence.last ?? 0;
-    const problem = await new Start(init, fs, log, replay, state).run();
+    const problem = await new Start(init, fs, log, replay, state).run(end_mark ?? 0);
     // Not even after a remount: another process may have opened and changed the log meanwhile.
     const read_only = isReadOnly ? new RonError('not_ready', READ_ONLY) : undefined;
-    return { log, state, reserve, lock, mark: replay.sequence.mark, problem, read_only };
+    return { log, state, reserve, lock, end: new EndMark(fs, dir, end_mark ?? 0), problem, read_only };
   } catch (error) {
     await log?.close();
     lock?.[Symbol.dispose]();
@@ -113,6 +119,7 @@ function lockOf(fs: FileSystem, dir: string): Disposable | undefined {
 async function replayLog(
   { dir, segment_bytes, onProgress, onEvent, signal }: MailboxLogInit,
   fs: FileSystem,
+  end_mark: number,
   replay: Replay,
   { onDurable, firstRecords }: DurableState,
 ): Promise<SegmentLog> {
@@ -125,6 +132,8 @@ async function replayLog(
     segment_bytes: Math.min(segment_bytes, Math.max(SEGMENT_BYTES_SMALL, total_bytes * SEGMENT_SHARE)),
     queue_bytes_max: QUEUE_BYTES_MAX,
     batch_records_max: BATCH_RECORDS_MAX,
+    // A number that was acknowledged is not used again, even if its record is lost.
+    seq_known: end_mark,
     onRecord: (head, position, body) => {
       bytes += recordBytes(head.payload_bytes, head.meta_bytes);
       if (replay.records % PROGRESS_RECORDS === 0) onProgress?.({ bytes, bytes_total });
@@ -168,9 +177,9 @@ class Start {
     this.#state = state;
   }
 
-  async run(): Promise<LedgerProblem | undefined> {
+  async run(end_mark: number): Promise<LedgerProblem | undefined> {
     const { target } = this.#init;
-    const { problem, unsynced } = this.#replay.end(target.counts());
+    const { problem, unsynced } = this.#replay.end(target.counts(), end_mark);
     if (problem !== undefined && !(await this.#accept(problem))) {
       this.#init.onEvent?.({ kind: 'ledger broken', problem });
       this.#replay.reportTotals();
@@ -198,6 +207,10 @@ class Start {
 
   /** Later records have marks above the missing numbers: without this record the next start would report them. */
   async #excuse(problems: readonly string[]): Promise<void> {
+    this.#init.onEvent?.({
+      kind: 'damage',
+      problem: `${POWER_FAILURE}: ${problems.slice(0, EXCUSED_LOGGED).join('; ')}`,
+    });
     await this.#appendAccepted({ at_ms: sched.wall_ms(), reason: POWER_FAILURE, isAll: false, problems, totals: [] });
   }
 

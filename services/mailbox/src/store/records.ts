@@ -16,8 +16,8 @@ export const RECORD = {
   base: 6,
   seen: 7,
   accepted: 8,
-  /** Empty: states by its mark that all records before it are durable. */
-  mark: 9,
+  /** Empty: written to learn whether the disk accepts writes. */
+  probe: 9,
 } as const;
 
 /** The place of a message in the log. */
@@ -88,6 +88,13 @@ export type SettledEntry =
       readonly error: string | undefined;
     }
   | { readonly outcome: 'removed'; readonly seq: number; readonly topic: string };
+
+/**
+ * Whether an outcome applies to a message that is held. Only a damaged log has an ack of a dead letter, or the removal of a
+ * waiting message; the ledger shows it.
+ */
+export const isApplicable = (outcome: SettledEntry['outcome'], isDead: boolean): boolean =>
+  outcome === 'dead' || isDead === (outcome === 'removed');
 
 /** The state of a message that is neither acknowledged nor removed, written with the message when it moves. */
 export interface MessageState {
@@ -195,6 +202,8 @@ export interface RecordTarget {
   onSeen(entries: readonly SeenEntry[]): void;
   /** All records of a group were reported. Only after the start, in the step of the sync. */
   onEnd?(): void;
+  /** Whether the message is held: not acknowledged, not removed. */
+  holds(seq: number): boolean;
   /** At the end of a start: the totals by the records. */
   onTotals(topic: string, totals: TopicTotals): void;
   /** The messages of each topic that are held now, settling ones included. Topics without any may be left out. */

@@ -3,7 +3,7 @@
  *
  * Bound: pages of `PAGE` numbers; a page without messages is dropped.
  */
-import type { HeldCounts, MessageEntry, RecordTarget, SettledEntry } from '../records.ts';
+import { isApplicable, type HeldCounts, type MessageEntry, type RecordTarget, type SettledEntry } from '../records.ts';
 
 const PAGE = 4096;
 const [GONE, WAITING, DEAD] = [0, 1, 2];
@@ -17,14 +17,21 @@ export class HeldMessages implements RecordTarget {
   readonly #pages = new Map<number, Page>();
   readonly #counts = new Map<string, { topic: string; waiting: number; dead: number }>();
 
-  onMessage({ seq, meta, moved }: MessageEntry): void {
-    if (this.#stateOf(seq) === GONE) this.#set(seq, meta.topic, moved?.dead === undefined ? WAITING : DEAD);
+  onMessage({ seq, meta, moved, isDamaged }: MessageEntry): void {
+    const isDead = moved?.dead !== undefined;
+    if (!this.holds(seq)) this.#set(seq, meta.topic, isDead ? DEAD : WAITING);
+    else if (isDead && !isDamaged) this.#set(seq, meta.topic, DEAD);
   }
 
   onSettled(entries: readonly SettledEntry[]): void {
     for (const { seq, topic, outcome } of entries) {
-      if (this.#stateOf(seq) !== GONE) this.#set(seq, topic, outcome === 'dead' ? DEAD : GONE);
+      if (this.holds(seq) && isApplicable(outcome, this.#stateOf(seq) === DEAD))
+        this.#set(seq, topic, outcome === 'dead' ? DEAD : GONE);
     }
+  }
+
+  holds(seq: number): boolean {
+    return this.#stateOf(seq) !== GONE;
   }
 
   counts(): Iterable<HeldCounts> {

@@ -124,11 +124,34 @@ test('a lost segment is reported as missing records, wherever it was', async () 
   await log.close();
   const paths = [...disk.files().keys()].filter((path) => path.endsWith('.seg')).toSorted();
   assert.ok(paths.length >= 3);
-  for (const path of paths.slice(0, -1)) {
+  for (const path of paths) {
     const files = disk.files();
     files.delete(path);
     const { log: after } = await openNaive(new CrashFileSystem(files));
     assert.match(after.problem!.text, /records? .* missing|waiting and/, path);
     await after.close();
   }
+});
+
+test('a second loss with the same numbers as an accepted one is another problem', async () => {
+  const disk = new CrashFileSystem();
+  /** Sends messages, each in a segment of its own, and loses the oldest segment. */
+  const lose = async (sends: number): Promise<string | undefined> => {
+    const { log } = await openNaive(disk, { segment_bytes: SEGMENT_BYTES });
+    for (let sent = 0; sent < sends; sent++) await log.appendMessages([messageOf('a', 1, 3000)], NEVER);
+    await log.close();
+    const files = disk.files();
+    const [oldest] = [...files.keys()].filter((path) => path.endsWith('.seg')).toSorted();
+    await disk.remove(oldest!);
+    const { problem, problem_sha256 } = await proveDirectory(DIR, { signal: NEVER, fs: disk });
+    assert.ok(problem_sha256 !== undefined, 'the loss is found');
+    const broken = await openNaive(disk, { segment_bytes: SEGMENT_BYTES });
+    assert.equal(broken.log.problem?.sha256, problem_sha256);
+    await broken.log.close();
+    await writeAcceptance(DIR, { problem_sha256, reason: 'a broken disk' }, disk);
+    return problem;
+  };
+  const first = await lose(3);
+  assert.match(first!, /3 waiting and 0 dead by the records, 2 and 0 in the log/);
+  assert.equal(await lose(1), first);
 });

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { RonError } from '@ron/kernel';
 import { realFileSystem, scanDirectory, type FileSystem } from '@ron/log';
 import type { ProveProgressDto, ProveReportDto } from '@ron/proto';
+import { readEndMark } from '../end-mark.ts';
 import type { MailboxLog } from '../mailbox-log.ts';
 import type { HeldCounts, TopicTotals } from '../records.ts';
 import { HeldMessages } from './held-messages.ts';
@@ -34,7 +35,7 @@ export async function proveDirectory(dir: string, init: ProveInit): Promise<Prov
   const fs = init.fs ?? realFileSystem;
   const names = await fs.list(join(dir, 'segments')).catch(() => undefined);
   if (names === undefined) throw new RonError('not_found', `${dir} is not the data directory of a mailbox`);
-  return await prove(fs, dir, init);
+  return await prove(fs, dir, (await readEndMark(fs, dir)) ?? 0, init);
 }
 
 /** [mailbox I-8] */
@@ -43,10 +44,11 @@ export async function proveLog(mailbox: MailboxLog, dir: string, init: Omit<Prov
   const numbers = files.numbers();
   const ends = new Map(numbers.map((segment) => [segment, files.durableBytesOf(segment)]));
   const leases = numbers.map((segment) => files.lease(segment));
+  const end_mark = mailbox.seq_durable;
   const topics = mailbox.topics.all().map((row) => ({ ...row }));
   const held = [...mailbox.target.counts()].map((each) => ({ ...each }));
   try {
-    return await prove(files.fs, dir, init, ends, { topics, held });
+    return await prove(files.fs, dir, end_mark, init, ends, { topics, held });
   } finally {
     for (const lease of leases) lease[Symbol.dispose]();
   }
@@ -55,6 +57,7 @@ export async function proveLog(mailbox: MailboxLog, dir: string, init: Omit<Prov
 async function prove(
   fs: FileSystem,
   dir: string,
+  end_mark: number,
   { signal, onProgress }: ProveInit,
   ends?: ReadonlyMap<number, number>,
   expected?: Expected,
@@ -71,7 +74,7 @@ async function prove(
     onSegment: (done) => onProgress?.({ done_bytes: done.bytes, total_bytes: done.bytes_total }),
     signal,
   });
-  const { problem } = replay.end(held.counts());
+  const { problem } = replay.end(held.counts(), end_mark);
   const found = problem ?? (expected && differences(expected, replay.topics, held.counts()));
   return {
     ok: found === undefined,

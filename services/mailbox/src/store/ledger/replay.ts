@@ -104,8 +104,9 @@ export class Replay {
     return true;
   };
 
-  /** Compares the totals with the messages that the target holds now. */
-  end(held: Iterable<HeldCounts>): ReplayEnd {
+  /** Compares the records with the end mark, and the totals with the messages that the target holds now. Called once. */
+  end(held: Iterable<HeldCounts>, end_mark: number): ReplayEnd {
+    this.sequence.end(end_mark);
     const { durable, unsynced } = this.sequence.missing();
     const problems = new Problems();
     const add = (item: string): void => {
@@ -114,7 +115,8 @@ export class Replay {
     for (const range of durable) add(rangeText(range));
     for (const item of this.#found) add(item);
     if (this.#found_more > 0) add(`${this.#found_more} more problems`);
-    for (const item of heldDifferences(this.topics, held)) add(item);
+    // Never excused: an accepted loss has corrected the totals, so this is another one.
+    for (const item of heldDifferences(this.topics, held)) problems.add(item);
     const lost = unsynced.map(rangeText).filter((item) => !this.#excused.has(item));
     return { problem: problems.report(), unsynced: lost };
   }
@@ -154,6 +156,8 @@ export class Replay {
     if (!id.isMoved) row.sent += 1;
     const place = { segment: position.segment, offset: position.offset, payload_bytes, meta_bytes };
     this.#target.onMessage(new ReplayedMessage(seq, id, place, meta));
+    // A damaged copy of it was found before.
+    if (id.isMoved && this.damaged.size > 0) this.damaged.delete(seq);
     if (meta.replaces !== undefined && !id.isMoved) this.#replaced(row, meta.replaces, position);
   }
 
@@ -168,8 +172,10 @@ export class Replay {
     const meta: MessageMeta = decoded ?? lostMeta(row.topic, head.time_s * 1000);
     const moved = id.isMoved ? (decoded?.state ?? lostState(id.isDead, head.time_s * 1000)) : undefined;
     const place = { segment: position.segment, offset: position.offset, payload_bytes, meta_bytes };
+    // A crash between a move and the removal of its segment leaves two copies, of which one suffices.
+    const isCopy = id.isMoved && this.#target.holds(seq);
     this.#target.onMessage({ seq, id: id.ulid, place, meta, moved, isDamaged: true, source: undefined });
-    if (moved?.dead === undefined) this.damaged.set(seq, { topic: row.topic, id: id.ulid });
+    if (moved?.dead === undefined && !isCopy) this.damaged.set(seq, { topic: row.topic, id: id.ulid });
     if (decoded?.replaces !== undefined && !id.isMoved) this.#replaced(row, decoded.replaces, position);
   }
 
@@ -196,7 +202,7 @@ export class Replay {
         return this.#target.onSeen(decodeSeen(payload, this.topics.nameOf));
       case RECORD.accepted:
         return this.#accepted(decodeAccepted(payload));
-      case RECORD.mark:
+      case RECORD.probe:
         return undefined;
       default:
         throw new MalformedRecord(`unknown type ${head.type}`);

@@ -3,8 +3,8 @@
  *
  * Records are numbered without gaps, moved messages aside. A failed sync loses numbers that were never acknowledged; the
  * segment after it states so in its `base`. A power failure may lose any of the records that no sync covered while later ones
- * survive. Each record therefore carries a mark: all records up to that number were durable when it was appended. A missing
- * number above every mark was never acknowledged.
+ * survive. Each record therefore carries a mark: all records up to that number were durable when it was appended. The end mark
+ * (end-mark.ts) states the same for the last records. A missing number above every mark counts as never acknowledged.
  *
  * Bound: `RANGES_MAX` ranges; later ones extend the last range.
  */
@@ -48,6 +48,13 @@ export class Sequence {
 
   moved(mark: number): void {
     if (mark > this.mark) this.mark = mark;
+  }
+
+  /** The end of the log: all records up to `seq` were durable. Idempotent. */
+  end(seq: number): void {
+    if (seq > this.mark) this.mark = seq;
+    const last = this.last ?? 0;
+    if (seq > last) this.#miss(last + 1, seq);
   }
 
   /** Missing records that were durable, and those that may never have been. */

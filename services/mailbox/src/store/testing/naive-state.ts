@@ -3,16 +3,17 @@ import { recordBytes, type Position } from '@ron/log';
 import type { DeadReason, TopicPolicy } from '@ron/proto';
 import type { LiveMessages, Liveness } from '../live-messages.ts';
 import type { MailboxLog } from '../mailbox-log.ts';
-import type {
-  HeldCounts,
-  LeaseEntry,
-  MessageEntry,
-  MessagePlace,
-  RecordTarget,
-  ReturnEntry,
-  SeenEntry,
-  SettledEntry,
-  TopicTotals,
+import {
+  isApplicable,
+  type HeldCounts,
+  type LeaseEntry,
+  type MessageEntry,
+  type MessagePlace,
+  type RecordTarget,
+  type ReturnEntry,
+  type SeenEntry,
+  type SettledEntry,
+  type TopicTotals,
 } from '../records.ts';
 
 export interface NaiveMessage {
@@ -53,7 +54,7 @@ export class NaiveState implements RecordTarget, LiveMessages {
     if (known !== undefined) {
       if (isDamaged) return;
       known.place = place;
-      if (known.dead !== undefined) known.dead.at = place;
+      if (moved?.dead !== undefined) known.dead = { ...moved.dead, at: place };
       return;
     }
     const { topic, idempotency_key } = meta;
@@ -81,6 +82,10 @@ export class NaiveState implements RecordTarget, LiveMessages {
     this.messages.set(seq, { seq, topic, id: hex(id), place, ...lease, not_before_ms, error, dead });
   }
 
+  holds(seq: number): boolean {
+    return this.messages.has(seq);
+  }
+
   onLeased(entries: readonly LeaseEntry[]): void {
     for (const { seq, ...lease } of entries) Object.assign(this.messages.get(seq) ?? {}, lease, { not_before_ms: 0 });
   }
@@ -96,8 +101,9 @@ export class NaiveState implements RecordTarget, LiveMessages {
     for (const entry of entries) {
       const known = this.messages.get(entry.seq);
       this.settling.delete(entry.seq);
+      if (known === undefined || !isApplicable(entry.outcome, known.dead !== undefined)) continue;
       if (entry.outcome !== 'dead') this.messages.delete(entry.seq);
-      else if (known !== undefined) {
+      else {
         const { reason, dead_ms } = entry;
         known.dead = { reason, dead_ms, at: { segment: at.segment, offset: at.offset } };
         known.attempts = entry.attempts;
