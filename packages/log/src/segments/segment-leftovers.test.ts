@@ -140,3 +140,23 @@ test('a number is not reused after a late create, in this process or the next', 
   assert.deepEqual(again.files.numbers(), [1, 3]);
   await again.close();
 });
+
+test('a number of more than eight digits is read again, and the largest one is not exceeded', async () => {
+  const fs = new CrashFileSystem(
+    new Map([numbered(await filesWith(1), 1), ['/log/segments/99999999-00000000.seg', new Uint8Array(0)]]),
+  );
+  const log = await open(fs);
+  await log.append([record(2)], signal);
+  log.rotate();
+  await log.append([record(3)], signal);
+  assert.deepEqual(log.files.numbers(), [1, 99_999_999, 100_000_000]);
+  await log.close();
+  assert.deepEqual(await keysOf(fs), [1, 2, 3]);
+  const full = new CrashFileSystem(new Map([['/log/segments/4294967295-00000000.seg', new Uint8Array(0)]]));
+  const last = await open(full);
+  await last.append([record(4)], signal);
+  last.rotate();
+  await assert.rejects(last.append([record(5)], signal), /no segment can have a number above/);
+  await last.close();
+  assert.deepEqual((await open(full)).files.numbers(), [4_294_967_295]);
+});

@@ -13,11 +13,14 @@
  * Bound: one file is read at a time. Cancellation: by the signal, between two reads.
  */
 import { join } from 'node:path';
+import { RonError } from '@ron/kernel';
 import { isReadOnly } from '../disk/disk-error.ts';
 import type { FileSystem } from '../disk/file-system.ts';
 import { scan } from './scan.ts';
 
-const NAME = /^(?<segment>\d{8})-(?<salt>[0-9a-f]{8})\.(?<kind>seg|dup)$/;
+const NAME = /^(?<segment>\d{8}|[1-9]\d{8,9})-(?<salt>[0-9a-f]{8})\.(?<kind>seg|dup)$/;
+/** Indexes hold the number of a segment in 32 bits. */
+const SEGMENT_MAX = 2 ** 32 - 1;
 
 export interface SegmentName {
   readonly segment: number;
@@ -29,8 +32,12 @@ interface Found extends SegmentName {
 }
 
 const hex = (salt: number): string => salt.toString(16).padStart(8, '0');
-export const fileNameOf = (segment: number, salt: number, kind: 'seg' | 'dup' = 'seg'): string =>
-  `${String(segment).padStart(8, '0')}-${hex(salt)}.${kind}`;
+
+/** Throws if the number is too large: the file would not be read again. */
+export function fileNameOf(segment: number, salt: number, kind: 'seg' | 'dup' = 'seg'): string {
+  if (segment > SEGMENT_MAX) throw new RonError('not_ready', `no segment can have a number above ${SEGMENT_MAX}`);
+  return `${String(segment).padStart(8, '0')}-${hex(salt)}.${kind}`;
+}
 
 /** The segment files in a directory, in order of their numbers. Several may have one number. */
 export async function listSegments(fs: FileSystem, dir: string): Promise<Found[]> {
@@ -42,6 +49,7 @@ export async function listSegments(fs: FileSystem, dir: string): Promise<Found[]
       salt: Number.parseInt(salt!, 16),
       isMarked: kind === 'dup',
     }))
+    .filter(({ segment }) => segment <= SEGMENT_MAX)
     .toSorted((a, b) => a.segment - b.segment || a.salt - b.salt);
 }
 
