@@ -91,14 +91,12 @@ export const compaction = (parts: CompactionParts, init: CompactionInit, points:
     return {
       tasks: {
         client: async () => {
-          await world.io('request');
           for (const call of calls) {
             await client[call]();
             note();
           }
         },
         compactor: async () => {
-          await world.io('begin');
           assert.ok(await compactor.compactOldest(NEVER));
         },
       },

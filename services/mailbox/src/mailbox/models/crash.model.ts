@@ -37,7 +37,6 @@ export const crashes = (parts: Parts, files: Files, points: CrashPoints<Answers>
     return {
       tasks: {
         consumer: async () => {
-          await world.io('request');
           const messages = await box.receive({ max: 2 });
           const [first] = messages;
           answers.received.push(...messages.map(({ seq, attempts, token }) => ({ seq, attempts, token })));
@@ -48,7 +47,6 @@ export const crashes = (parts: Parts, files: Files, points: CrashPoints<Answers>
           note();
         },
         sender: async () => {
-          await world.io('request');
           answers.sent.push(await box.send('c'));
           note();
         },

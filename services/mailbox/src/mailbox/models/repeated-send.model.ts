@@ -31,7 +31,6 @@ export const repeatedSend = (parts: Parts, init: RepeatedSendInit, points: Crash
     const note = (): void => points.note(box.disk, answers, world.now_ms());
     box.disk.onChange = note;
     const send = async (): Promise<void> => {
-      await world.io('request');
       const message = { topic: HOOK, payload: Buffer.from('a'), idempotency_key: 'key' };
       const results = await box.mailbox.send([message], NEVER).catch((error: unknown) => {
         assert.ok(init.failures_max > 0 && isRonError(error, 'not_ready'), String(error));

@@ -17,7 +17,7 @@ import { loadConfig } from '@ron/config';
 import type { Build, World } from '@ron/explorer';
 import { NEVER } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
-import type { OutgoingMessage, ReceivedMessage, ReceiveRequest, TokenResult } from '@ron/proto';
+import type { NackRequest, OutgoingMessage, ReceivedMessage, ReceiveRequest, TokenResult } from '@ron/proto';
 import { schema } from '../../../config.ts';
 import type { TopicState } from '../../../queue/topic-state.ts';
 import type { Mailbox } from '../../mailbox.ts';
@@ -87,12 +87,18 @@ export class ModelMailbox {
   /** Ends leases and delays that are due, as the task of the service does. */
   readonly leaseClock = (stopping: AbortSignal): Promise<void> => this.mailbox.parts.clock.run(stopping);
 
+  async nack({ token }: ReceivedMessage, how: NackRequest): Promise<TokenResult> {
+    return (await this.mailbox.nack(TOPIC, [token], how, NEVER))[0]!;
+  }
+
+  async extend({ token }: ReceivedMessage, visibility_ms: number): Promise<TokenResult> {
+    return (await this.mailbox.extend(TOPIC, [token], visibility_ms, NEVER))[0]!;
+  }
+
   /** [mailbox I-8] */
   assertLedger(): void {
-    const { topics, log } = this.mailbox.parts;
-    for (const { name, state } of topics.all())
+    for (const { name, state } of this.mailbox.parts.topics.all())
       assert.equal(state.ledgerGap(), 0, `the ledger of ${name} does not hold`);
-    assert.equal(log.check()?.text, undefined, 'the ledger of the log does not hold');
   }
 }
 
@@ -101,7 +107,9 @@ export interface Scenario {
   readonly tasks: Readonly<Record<string, () => Promise<void>>>;
   /** Stopped when all tasks have ended. */
   readonly background?: Readonly<Record<string, (stopping: AbortSignal) => Promise<void>>>;
-  /** Throws when something is wrong. Called when all tasks have ended. */
+  /** Throws when something is wrong. Called after each turn. */
+  readonly invariant?: () => void;
+  /** The same, when all tasks have ended. */
   readonly final: () => void;
 }
 
@@ -120,28 +128,35 @@ export function onMailbox(
       assert.ok(box !== undefined, 'the mailbox is open');
       scenario = await setup(box, world);
       box.disk.isLive = true;
-      start(world, scenario);
+      await run(world, scenario);
     });
     return {
-      invariant: () => box?.assertLedger(),
-      final: () => scenario!.final(),
+      invariant: () => {
+        box?.assertLedger();
+        scenario?.invariant?.();
+      },
+      final: () => {
+        assert.equal(box!.mailbox.parts.log.check()?.text, undefined, 'the log and the state disagree');
+        scenario!.final();
+      },
     };
   };
 }
 
 const STOPPED = new Error('stopped');
 
-function start(world: World, { tasks, background = {} }: Scenario): void {
+/** Tasks arrive with an I/O operation: a start would always come before the pauses of the log. */
+async function run(world: World, { tasks, background = {} }: Scenario): Promise<void> {
   const stop = new AbortController();
-  let running = Object.keys(tasks).length;
-  for (const [name, run] of Object.entries(background)) {
-    world.task(name, () => run(stop.signal).catch((error: unknown) => assert.equal(error, STOPPED)));
-  }
-  for (const [name, run] of Object.entries(tasks)) {
-    world.task(name, async () => {
-      await run();
-      running -= 1;
-      if (running === 0) stop.abort(STOPPED);
-    });
-  }
+  const { signal } = stop;
+  const running = Object.values(background).map((task) =>
+    task(signal).catch((error: unknown) => assert.equal(error, STOPPED)),
+  );
+  const arrive = async ([name, task]: readonly [string, () => Promise<void>]): Promise<void> => {
+    await world.io(`${name} arrives`);
+    await task();
+  };
+  await Promise.all(Object.entries(tasks).map(arrive));
+  stop.abort(STOPPED);
+  await Promise.all(running);
 }
