@@ -1,14 +1,9 @@
-/**
- * The metrics of mailbox, besides those of the listener and the runtime.
- *
- * Bound: the first `TOPIC_LABELS_MAX` topics have labels of their own, all others share `other`.
- */
+/** The metrics of mailbox, besides those of the listener and the runtime. `TopicCounts` bounds the labels of topics. */
 import type { Counter, Metrics, Sample } from '@ron/telemetry';
 import type { TopicDto } from '@ron/proto';
 import type { AllTopicCounts, TopicCounts } from './mailbox/topic-counts.ts';
-
-const TOPIC_LABELS_MAX = 64;
-const OTHER = 'other';
+import type { Topics } from './mailbox/topics.ts';
+import type { SeenKeys } from './queue/seen-keys.ts';
 
 /** Counters that the parts update. */
 export interface MailboxMeters {
@@ -26,28 +21,29 @@ export function mailboxMeters(metrics: Metrics): MailboxMeters {
 }
 
 export interface MeasuredParts {
-  readonly topics: () => readonly Pick<TopicDto, 'topic' | 'ledger' | 'oldest_s'>[];
-  readonly counts: AllTopicCounts;
-  readonly evicted: (topic: string) => number;
+  /** Those that exist. */
+  readonly measured: () => readonly Pick<TopicDto, 'topic' | 'ledger' | 'oldest_s'>[];
+  readonly topics: Topics;
+  readonly seen: SeenKeys;
 }
 
 /** Values that are read from their owner at a scrape. */
-export function measureParts(metrics: Metrics, { topics, counts, evicted }: MeasuredParts): void {
-  metrics.gaugeFrom('mailbox_messages', 'Messages, by topic and state.', ['topic', 'state'], () => {
-    const labelOf = topicLabels(counts);
-    return topics().flatMap(({ topic, ledger: { ready, delayed, leased, dead } }) =>
-      byLabel(labelOf(topic), 'state', { ready, delayed, leased, dead }),
-    );
-  });
+export function measureParts(metrics: Metrics, { measured, topics, seen }: MeasuredParts): void {
+  const { counts } = topics;
+  metrics.gaugeFrom('mailbox_messages', 'Messages, by topic and state.', ['topic', 'state'], () =>
+    measured().flatMap(({ topic, ledger: { ready, delayed, leased, dead } }) =>
+      byLabel(counts.of(topic).label, 'state', { ready, delayed, leased, dead }),
+    ),
+  );
   metrics.gaugeFrom('mailbox_oldest_seconds', 'Age of the oldest waiting message, by topic.', ['topic'], () =>
-    oldest(topics(), topicLabels(counts)),
+    oldest(measured(), counts),
   );
   measureCounts(metrics, counts);
   metrics.counterFrom(
     'mailbox_seen_evicted_total',
     'Idempotency keys that were forgotten before the end of their window, by topic.',
     ['topic'],
-    () => perTopic(counts, (label, _counts, topic) => [{ labels: { topic: label }, value: evicted(topic) }]),
+    () => topics.all().map((topic) => ({ labels: { topic: topic.counts.label }, value: seen.evicted(topic.state) })),
   );
 }
 
@@ -73,29 +69,22 @@ function measureCounts(metrics: Metrics, counts: AllTopicCounts): void {
   );
 }
 
-/** The label of each topic: its name, or `other`. Topics are never removed, so a label stays. */
-function topicLabels(counts: AllTopicCounts): (topic: string) => string {
-  const named = new Set([...counts.entries()].slice(0, TOPIC_LABELS_MAX).map(([topic]) => topic));
-  return (topic) => (named.has(topic) ? topic : OTHER);
-}
-
 function perTopic(
   counts: AllTopicCounts,
-  samples: (label: string, counts: TopicCounts, topic: string) => readonly Sample[],
+  samples: (label: string, counts: TopicCounts) => readonly Sample[],
 ): Sample[] {
-  const labelOf = topicLabels(counts);
-  const named = [...counts.entries()].flatMap(([topic, each]) => samples(labelOf(topic), each, topic));
-  return [...named, ...samples(OTHER, counts.others, OTHER)];
+  const all = [...[...counts.entries()].map(([, each]) => each), counts.others];
+  return all.flatMap((each) => samples(each.label, each));
 }
 
 const byLabel = (topic: string, label: string, values: Readonly<Record<string, number>>): Sample[] =>
   Object.entries(values).map(([name, value]) => ({ labels: { topic, [label]: name }, value }));
 
 /** The oldest of all topics that share a label. */
-function oldest(topics: ReturnType<MeasuredParts['topics']>, labelOf: (topic: string) => string): Sample[] {
+function oldest(topics: ReturnType<MeasuredParts['measured']>, counts: AllTopicCounts): Sample[] {
   const ages = new Map<string, number>();
   for (const { topic, oldest_s } of topics) {
-    const label = labelOf(topic);
+    const { label } = counts.of(topic);
     ages.set(label, Math.max(ages.get(label) ?? 0, oldest_s ?? 0));
   }
   return [...ages].map(([topic, value]) => ({ labels: { topic }, value }));

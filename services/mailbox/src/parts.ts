@@ -34,14 +34,7 @@ export async function openParts(context: MailboxContext) {
   };
   const compactor = new Compactor({ log, live, onEvent });
   const tasks = new AdminTasks<'prove'>((kind, run) => runtime.run(kind, ({ stopping }) => run(stopping)));
-  measureParts(metrics, {
-    topics: () => operations.topics(),
-    counts: topics.counts,
-    evicted: (name) => {
-      const topic = topics.find(name);
-      return topic === undefined ? 0 : seen.evicted(topic.state);
-    },
-  });
+  measureParts(metrics, { measured: () => operations.topics(), topics, seen });
   const [send, settle] = [runtime.workQueue('send'), runtime.workQueue('settle')];
   return { operations, send, settle, tasks, prove: proveOf(log, dirOf(config)), compactor };
 }

@@ -39,6 +39,8 @@ export class SettledEvents {
       topic.counts.settled[REMOVED[by] ?? 'deleted'] += 1;
       return;
     }
+    // A nack that makes a dead letter has ended a delivery too.
+    if (by === 'nack') topic.counts.settled.nacked += 1;
     topic.counts.settled.dead += 1;
     if (entry.reason === 'damaged') this.#init.onDamaged();
     this.#report(topic.name, entry.seq, entry.reason);
