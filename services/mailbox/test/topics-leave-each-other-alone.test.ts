@@ -55,3 +55,28 @@ test('[mailbox I-11] a quiet topic overtakes the queue of a flooded one', async 
     `${place} sends of the flooded topic were answered first: ${[...new Set(order)].join()}`,
   );
 });
+
+test('[mailbox I-11] a refused send to a topic whose policy is syncing takes nothing from it or from other new topics', async () => {
+  const disk = new FaultyDisk();
+  await using service = await startService({ fs: disk, flags: ['--topics.max_bytes=1KiB'] });
+  const headers = { ...(await service.allow()), 'content-type': 'text/plain' };
+  const post = (topic: string, body: string): Promise<Reply> =>
+    service.send('POST', `/v1/mailbox/${topic}`, { headers, body });
+  const { state } = service.mailbox.mailbox.parts;
+  await post('first', 'of first');
+  disk.hold('segments', 'sync');
+  const policy = service.call('PUT', '/v1/mailbox/new', { max_bytes: 1024 * 1024 });
+  await eventually('the policy is syncing', () => state.topic('new') !== undefined);
+  assertRefusal(await post('new', 'x'.repeat(2000)), 507, 'storage_full');
+  const other = post('other', 'of other');
+  await eventually('the send waits', () => state.topic('other') !== undefined);
+  disk.mend();
+  assert.equal((await policy).status, 200);
+  assert.equal((await other).status, 201);
+  for (const topic of ['new', 'late']) assert.equal((await post(topic, `of ${topic}`)).status, 201);
+  for (const topic of ['first', 'new', 'other', 'late']) {
+    const { messages } = (await service.call('POST', `/v1/mailbox/${topic}/receive`, { max: 9 })).json;
+    const payloads = messages.map(({ payload: text }: { payload: string }) => Buffer.from(text, 'base64').toString());
+    assert.deepEqual(payloads, [`of ${topic}`]);
+  }
+});

@@ -102,11 +102,8 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
     const { topics, log } = this.parts;
     const topic = topics.forSend(name, true);
     if (topic === undefined) throw new RonError('storage_full', `there are ${MAILBOX_LIMITS.topics} topics already`);
-    try {
-      await log.appendTopic(name, policy, signal);
-    } finally {
-      topics.forgetUnused(topic);
-    }
+    using _ = topics.hold(topic);
+    await log.appendTopic(name, policy, signal);
     return this.topic(name);
   }
 

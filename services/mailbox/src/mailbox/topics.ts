@@ -1,9 +1,11 @@
 /**
  * The topics with everything that is not part of the message state: policy, token tag, counters.
  *
- * Contract: a topic exists once its first message or its policy is durable. A send may reserve room in a topic that does not
- * exist yet; if that send fails, the topic is forgotten. Bound: 256 topics, those that do not exist yet included.
+ * Contract: a topic exists once its first message or its policy is durable. Sends reserve room in a topic that does not exist
+ * yet, and other calls hold it; when the last of them has failed, the topic is forgotten. So a name has one `Topic` from its
+ * first use on. Bound: 256 topics, those that do not exist yet included.
  */
+import { assert } from '@ron/kernel';
 import type { TopicPolicy } from '@ron/proto';
 import type { MailboxState } from '../queue/mailbox-state.ts';
 import type { TopicState } from '../queue/topic-state.ts';
@@ -19,6 +21,8 @@ export interface Topic {
   /** The fields that were set for it. */
   policy_set: Partial<TopicPolicy>;
   exists: boolean;
+  /** Calls that may create it, besides sends. */
+  holds: number;
   /** Payload bytes of the send that found no room last; undefined once a send found room. */
   refused_bytes: number | undefined;
 }
@@ -71,9 +75,22 @@ export class Topics {
     return topic;
   }
 
-  /** A send to the topic has failed. */
+  /** Keeps a topic that does not exist yet, until the hold is disposed of. */
+  hold(topic: Topic): Disposable {
+    topic.holds += 1;
+    return {
+      [Symbol.dispose]: () => {
+        topic.holds -= 1;
+        this.forgetUnused(topic);
+      },
+    };
+  }
+
+  /** A call that could have created the topic has failed. */
   forgetUnused(topic: Topic): void {
-    if (topic.exists || topic.state.reserved > 0 || !this.#init.state.closeTopic(topic.state)) return;
+    if (topic.exists || topic.holds > 0 || topic.state.reserved > 0) return;
+    assert(this.#byName.get(topic.name) === topic, 'a name has one topic');
+    this.#init.state.closeTopic(topic.state);
     this.#byName.delete(topic.name);
     this.counts.forget(topic.name);
   }
@@ -104,6 +121,7 @@ export class Topics {
       counts,
       policy_set: {},
       exists: false,
+      holds: 0,
       refused_bytes: undefined,
     };
     this.#byName.set(name, topic);

@@ -42,10 +42,11 @@ test('the 257th topic is refused, and a topic without a message can be closed', 
   const rest = Array.from({ length: 255 }, (_, index) => state.createTopic(`t${index}`)!);
   assert.equal(state.createTopic('more'), undefined);
   assert.equal(state.createTopic('t9'), rest[9]);
-  assert.ok(!state.closeTopic(topic), 'it has a message');
+  assert.throws(() => state.closeTopic(topic), /no messages/, 'it has a message');
   assert.ok(rest[9]!.reserve(1, LIMITS));
-  assert.ok(!state.closeTopic(rest[9]!), 'a send is in flight');
-  assert.ok(state.closeTopic(rest[8]!));
+  assert.throws(() => state.closeTopic(rest[9]!), /no messages/, 'a send is in flight');
+  state.closeTopic(rest[8]!);
+  assert.throws(() => state.closeTopic(rest[8]!), /removed once/);
   assert.equal(state.topic('t8'), undefined);
   assert.equal(state.createTopic('more')?.index, rest[8]!.index);
   assert.equal(state.topics().length, 256);

@@ -106,9 +106,9 @@ export class MailboxState {
     return this.#topics.create(name);
   }
 
-  /** Forgets a topic whose first send failed. False if it has had a message. */
-  closeTopic(topic: TopicState): boolean {
-    return this.#topics.remove(topic);
+  /** Forgets a topic whose first send failed. */
+  closeTopic(topic: TopicState): void {
+    this.#topics.remove(topic);
   }
 
   /** In the order of their creation. */

@@ -3,6 +3,7 @@
  *
  * Bound: 256.
  */
+import { assert } from '@ron/kernel';
 import { MAILBOX_LIMITS } from '@ron/proto';
 import type { OrderRows } from './slots/slot-order.ts';
 import { TopicState } from './topic-state.ts';
@@ -39,17 +40,21 @@ export class Topics {
     if (known !== undefined || this.#byName.size === MAILBOX_LIMITS.topics) return known;
     let index = 0;
     while (this.#byIndex[index] !== undefined) index += 1;
+    assert(
+      this.all.every((other) => other.index !== index),
+      'a number has one topic',
+    );
     const topic = new TopicState(name, index, this.#rows);
     this.#byName.set(name, topic);
     this.#byIndex[index] = topic;
     return topic;
   }
 
-  /** Removes a topic that has never had a message: its first send failed. False if it has had one. */
-  remove(topic: TopicState): boolean {
-    if (topic.sent + topic.waiting + topic.dead + topic.reserved > 0) return false;
+  /** Removes a topic that has never had a message: its first send failed. */
+  remove(topic: TopicState): void {
+    assert(this.#byName.get(topic.name) === topic, 'a topic is removed once');
+    assert(topic.sent + topic.waiting + topic.dead + topic.reserved === 0, 'a topic that is removed has no messages');
     this.#byName.delete(topic.name);
     this.#byIndex[topic.index] = undefined;
-    return true;
   }
 }

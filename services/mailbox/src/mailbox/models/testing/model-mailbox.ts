@@ -31,7 +31,7 @@ export interface Parts {
 export const TOPIC = 'jobs';
 const DIR = '/mailbox';
 const MIB = 1024 * 1024;
-const config = loadConfig({ schema, flags: [`--data_dir=${DIR}`] });
+const config = loadConfig({ schema, flags: [`--data_dir=${DIR}`, '--topics.max_bytes=1KiB'] });
 
 export function openOn(parts: Parts, fs: FileSystem): Promise<Mailbox> {
   return parts.Mailbox.open({
