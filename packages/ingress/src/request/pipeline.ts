@@ -8,8 +8,8 @@
  * Bound and cancellation: those of the exchange; nothing else is held.
  */
 import { RonError, sched } from '@ron/kernel';
-import type { AccessCheck, AccessFacts, AccessGrant, AccessVerdict } from '@ron/proto';
-import { refusalError } from '../guards/access.ts';
+import type { AccessCheck, AccessFacts, AccessGrant, AccessVerdict, Phase2 } from '@ron/proto';
+import { insist, refusalError } from '../guards/access.ts';
 import type { AnswerSender } from '../answer/answer-sender.ts';
 import type { Cors } from '../answer/cors.ts';
 import { Body, BufferedBody, tooLarge } from '../body/body.ts';
@@ -31,6 +31,7 @@ import { SchemaCompiler } from '../table/schema-compiler.ts';
 
 /** For `ip` caveats, the peer of a Unix socket is this machine. */
 const LOCAL_IP = '127.0.0.1';
+const NO_BYTES = new Uint8Array(0);
 
 export interface PipelineInit {
   readonly config: IngressConfig;
@@ -170,6 +171,7 @@ export class Pipeline {
     if (prepared.reads_json && exchange.has_body) requireType(row, exchange.content_type);
     if ((exchange.body_length ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
     const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
+    if (!exchange.has_body && row.body !== 'forward') return this.#runWithoutBody(exchange, prepared, phase2);
     const is_plain = exchange.content_encoding === undefined && phase2 === undefined;
     if (row.body === 'forward') {
       if (phase2 !== undefined)
@@ -195,6 +197,12 @@ export class Pipeline {
         .then((body) => this.#gathered(exchange, prepared, body))
         .catch((error: unknown) => this.#answers.fail(exchange, error));
     }
+  }
+
+  /** Without framing headers a request has no body (RFC 9112, 6.3), and Node emits no events for it. */
+  #runWithoutBody(exchange: Exchange, prepared: PreparedRoute, phase2: Phase2 | undefined): void {
+    if (phase2 !== undefined) insist(phase2.end());
+    this.#gathered(exchange, prepared, NO_BYTES);
   }
 
   #gather(exchange: Exchange, prepared: PreparedRoute): void {
