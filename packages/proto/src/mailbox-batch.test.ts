@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import {
   BatchDecoder,
   BatchError,
+  PayloadSizeError,
   decodeBatch,
   encodeBatch,
   RECEIVE_BATCH,
@@ -132,8 +133,7 @@ test('lengths are refused before memory is allocated for them', () => {
     [513, 0, /^a head has 2 to 512 bytes$/],
     [1, 0, /^a head has 2 to 512 bytes$/],
     [0, 0, /^a head has 2 to 512 bytes$/],
-    [2, huge, /^a payload is larger than 200000 bytes$/],
-    [2, 200_001, /^a payload is larger than 200000 bytes$/],
+    [2, huge, /^the lengths of the messages exceed/],
     [2, 200_000, /^the lengths of the messages exceed/],
     [2, 1, /^the lengths of the messages exceed/],
   ];
@@ -143,6 +143,15 @@ test('lengths are refused before memory is allocated for them', () => {
     assert.throws(() => decodeBatch(bytes, LIMITS), { message }, `${head} ${payload}`);
     assert.ok(process.memoryUsage().arrayBuffers - before < 100_000, `${head} ${payload}`);
   }
+});
+
+test('a payload above the limit of a message is refused by its place, once the batch has room for it', () => {
+  const message = (payload_bytes: number) => Buffer.concat([lengths(2, payload_bytes), Buffer.from('{}')]);
+  const bytes = batchOf(message(0), message(200_001), Buffer.alloc(200_001));
+  const refusal = (error: unknown): boolean =>
+    error instanceof PayloadSizeError && error.message === 'messages/1/payload is larger than 200000 bytes';
+  assert.throws(() => decodeBatch(bytes, LIMITS), refusal);
+  assert.throws(() => inPieces(bytes.subarray(0, 22), [7, 15]), refusal);
 });
 
 test('a stream that announces more than the limit of the batch is refused at the message that exceeds it', () => {

@@ -50,6 +50,9 @@ export const RECEIVE_BATCH: BatchLimits = {
 
 export class BatchError extends Error {}
 
+/** The batch is whole, but a payload in it is larger than the limit of a message. */
+export class PayloadSizeError extends BatchError {}
+
 const MAGIC = 0x524f4e42;
 const MAGIC_BYTES = 4;
 const LENGTHS_BYTES = 8;
@@ -206,9 +209,10 @@ export class BatchDecoder {
     if (this.#messages === messages) throw new BatchError(`the batch has more than ${messages} messages`);
     if (head_bytes < HEAD_BYTES_MIN || head_bytes > head_max)
       throw new BatchError(`a head has ${HEAD_BYTES_MIN} to ${head_max} bytes`);
-    if (payload_bytes > payload_max) throw new BatchError(`a payload is larger than ${payload_max} bytes`);
     this.#left_bytes -= LENGTHS_BYTES + head_bytes + payload_bytes;
     if (this.#left_bytes < 0) throw tooLong(this.#limits);
+    if (payload_bytes > payload_max)
+      throw new PayloadSizeError(`messages/${this.#messages}/payload is larger than ${payload_max} bytes`);
     return { head_bytes, payload_bytes };
   }
 }

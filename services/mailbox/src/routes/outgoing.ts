@@ -7,7 +7,14 @@
  */
 import { schemaCheck, type RouteContext, type Static } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
-import { BatchError, decodeBatch, MAILBOX_LIMITS, SEND_BATCH, type OutgoingMessage } from '@ron/proto';
+import {
+  BatchError,
+  decodeBatch,
+  MAILBOX_LIMITS,
+  PayloadSizeError,
+  SEND_BATCH,
+  type OutgoingMessage,
+} from '@ron/proto';
 import { Head, type SendBody } from './schemas.ts';
 
 type MessageHead = Omit<OutgoingMessage, 'payload'>;
@@ -36,6 +43,7 @@ function framedItems(body: Uint8Array): ReturnType<typeof decodeBatch> {
     const items = decodeBatch(body, SEND_BATCH);
     if (items.length > 0) return items;
   } catch (error) {
+    if (error instanceof PayloadSizeError) throw tooLarge(error.message);
     if (error instanceof BatchError) throw new RonError('validation', error.message);
     throw error;
   }
@@ -122,7 +130,9 @@ function fromBase64(text: string, where: string): Uint8Array {
   } catch {
     throw new RonError('validation', `${where}/payload is not base64`);
   }
-  if (payload.length > message_bytes)
-    throw new RonError('validation', `${where}/payload is larger than ${message_bytes} bytes`);
+  if (payload.length > message_bytes) throw tooLarge(`${where}/payload is larger than ${message_bytes} bytes`);
   return payload;
 }
+
+const tooLarge = (message: string): RonError =>
+  new RonError('payload_too_large', message, { details: { bytes_max: message_bytes } });
