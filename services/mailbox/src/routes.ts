@@ -81,9 +81,11 @@ function sendRoutes(init: SendRoutesInit): Route[] {
     route({
       ...SEND,
       path: TOPIC,
-      summary: 'Stores the body as one message. Optional headers: Idempotency-Key, Ron-Key, Ron-Delay (seconds).',
+      summary:
+        'Stores the body as one message, without Content-Encoding. Optional headers: Idempotency-Key, Ron-Key, Ron-Delay (seconds).',
       body_bytes_max: MAILBOX_LIMITS.message_bytes,
-      decoded_bytes_max: MAILBOX_LIMITS.message_bytes,
+      // A decoded body would not be the one that was sent, and signed.
+      refuses_codings: true,
       facts: byTopic,
       schema: { params: schemas.TopicParams, response: { 200: schemas.Stored, 201: schemas.Stored } },
       handler: (context) => sendOne(init, context),

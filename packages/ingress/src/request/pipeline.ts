@@ -170,6 +170,7 @@ export class Pipeline {
     }
     if (prepared.reads_json && exchange.has_body) requireType(row, exchange.content_type);
     if ((exchange.body_length ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
+    if (row.refuses_codings === true) requireNoCoding(exchange.content_encoding);
     const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
     if (!exchange.has_body && row.body !== 'forward') return this.#runWithoutBody(exchange, prepared, phase2);
     const is_plain = exchange.content_encoding === undefined && phase2 === undefined;
@@ -179,7 +180,7 @@ export class Pipeline {
           'forbidden',
           'the capability restricts the body, which this route forwards without checking it',
         );
-      if (!is_plain) throw new RonError('unsupported_media', 'this route accepts bodies without a content coding only');
+      requireNoCoding(exchange.content_encoding);
       exchange.is_forwarded = true;
     } else if (is_plain && gathersWhole(row, exchange.content_length)) {
       if (exchange.expects_continue) exchange.res.writeContinue();
@@ -260,6 +261,11 @@ export class Pipeline {
         .catch((error: unknown) => this.#answers.fail(exchange, error));
     } else this.#answers.answer(exchange, prepared, answer);
   }
+}
+
+function requireNoCoding(coding: string | undefined): void {
+  if (coding !== undefined && coding !== 'identity')
+    throw new RonError('unsupported_media', 'this route accepts bodies without Content-Encoding only');
 }
 
 /** Whether a streamed body is small enough to be buffered instead. */

@@ -178,6 +178,8 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly body_types?: readonly string[];
   /** Media types of successful answers besides JSON, for the OpenAPI document. Default none. */
   readonly answer_types?: readonly string[];
+  /** Whether a body with a content coding is refused, because the handler needs the bytes as they were sent. Default: it is decoded. */
+  readonly refuses_codings?: boolean;
   /** Largest body after decompression. Default: that of the listener, whatever `body_bytes_max` is. */
   readonly decoded_bytes_max?: number;
   /** Largest body, as it is sent. Default for `buffered`: that of the listener; for `stream`: none, the handler limits it. */
