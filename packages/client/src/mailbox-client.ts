@@ -39,7 +39,18 @@ import {
 } from '@ron/proto';
 import type { Answer } from './answer.ts';
 import { jsonBody, JsonCalls, readJson } from './json-calls.ts';
-import { readPeeked, readReceived, requireSendResults, requireTokenResults } from './mailbox-answers.ts';
+import {
+  readPeeked,
+  readReceived,
+  requireDeadPage,
+  requireDeleted,
+  requireReplayed,
+  requireSendResults,
+  requireTask,
+  requireTokenResults,
+  requireTopic,
+  requireTopics,
+} from './mailbox-answers.ts';
 import { queryOf } from './query.ts';
 import type { CallOptions } from './storage-client.ts';
 import { Transport, type CallInit, type TransportInit } from './transport.ts';
@@ -66,7 +77,7 @@ export class MailboxClient {
   async send(messages: readonly OutgoingMessage[], init: CallOptions = {}): Promise<readonly SendResult[]> {
     const body = joined(encodeBatch(messages.map(({ payload, ...head }) => ({ head, payload }))));
     const headers = { 'Content-Type': BATCH_MEDIA_TYPE };
-    const answer = await this.#once('send', 'send', { headers, body }, init, readObject);
+    const answer = await this.#once('send', 'send', { headers, body }, init, readJson);
     return requireSendResults(answer, messages);
   }
 
@@ -110,17 +121,16 @@ export class MailboxClient {
 
   /** The topics that the capability allows. */
   async topics(init: CallOptions = {}): Promise<readonly TopicDto[]> {
-    return (await this.#get<{ topics: readonly TopicDto[] }>('topics', 'mailbox', init)).topics;
+    return requireTopics(await this.#calls.get('topics', 'mailbox', init.signal), 'topics').topics;
   }
 
   async topic(name: string, init: CallOptions = {}): Promise<TopicDto> {
-    return await this.#get('topic', `mailbox/${pathOf(name)}`, init);
+    return requireTopic(await this.#calls.get('topic', `mailbox/${pathOf(name)}`, init.signal), 'topic');
   }
 
   /** Sets the policy of a topic, which is created if it does not exist. Fields that are left out follow the configuration. */
   async setPolicy(topic: string, policy: Partial<TopicPolicy>, init: CallOptions = {}): Promise<TopicDto> {
-    const answer = await this.#calls.put<TopicDto>('policy', `mailbox/${pathOf(topic)}`, policy, init.signal);
-    return required('policy', answer);
+    return requireTopic(await this.#calls.put('policy', `mailbox/${pathOf(topic)}`, policy, init.signal), 'policy');
   }
 
   /** Visible messages from the front, without a lease. */
@@ -138,32 +148,31 @@ export class MailboxClient {
     { after, limit }: { readonly after?: number; readonly limit?: number } = {},
     init: CallOptions = {},
   ): Promise<DeadPageDto> {
-    return await this.#get('dlq', `mailbox/${pathOf(topic)}/dlq${queryOf({ after, limit })}`, init);
+    const path = `mailbox/${pathOf(topic)}/dlq${queryOf({ after, limit })}`;
+    return requireDeadPage(await this.#calls.get('dlq', path, init.signal), 'dlq');
   }
 
   /** Sends dead letters again, as new messages with `replay_of`. */
   async replayDead(topic: string, which: DeadSelection = {}, init: CallOptions = {}): Promise<ReplayedDto> {
-    return await this.#once('replay', `${pathOf(topic)}/dlq/replay`, jsonBody(which), init, readObject<ReplayedDto>);
+    const path = `${pathOf(topic)}/dlq/replay`;
+    return requireReplayed(await this.#once('replay', path, jsonBody(which), init, readJson), 'replay');
   }
 
   async deleteDead(topic: string, which: DeadSelection = {}, init: CallOptions = {}): Promise<DeletedDto> {
     const query = queryOf({ seqs: which.seqs?.join(','), limit: which.limit });
     const path = `${PREFIX}${pathOf(topic)}/dlq${query}`;
-    const work = async (signal: AbortSignal): Promise<DeletedDto> =>
-      await readObject(await this.#transport.send('delete', path, { method: 'DELETE', signal }), 'delete');
-    return await this.#transport.call('delete', work, { signal: init.signal, policy: ONCE });
+    const work = async (signal: AbortSignal): Promise<unknown> =>
+      await readJson(await this.#transport.send('delete', path, { method: 'DELETE', signal }), 'delete');
+    return requireDeleted(await this.#transport.call('delete', work, { signal: init.signal, policy: ONCE }), 'delete');
   }
 
   /** Starts a check of the whole log and the ledger from disk, or returns the running one. */
   async startProve(init: CallOptions = {}): Promise<Task<'prove'>> {
-    return await this.#tasks.post('prove', 'prove', undefined, init.signal);
+    return requireTask(await this.#tasks.post('prove', 'prove', undefined, init.signal), 'prove');
   }
 
   async task(id: string, init: CallOptions = {}): Promise<Task<'prove'>> {
-    return required(
-      'task',
-      await this.#tasks.get<Task<'prove'>>('task', `tasks/${encodeURIComponent(id)}`, init.signal),
-    );
+    return requireTask(await this.#tasks.get('task', `tasks/${encodeURIComponent(id)}`, init.signal), 'task');
   }
 
   async #settle(
@@ -173,7 +182,7 @@ export class MailboxClient {
     how: object,
     init: CallOptions,
   ): Promise<readonly TokenResult[]> {
-    const answer = await this.#once(op, `${pathOf(topic)}/${op}`, jsonBody({ tokens, ...how }), init, readObject);
+    const answer = await this.#once(op, `${pathOf(topic)}/${op}`, jsonBody({ tokens, ...how }), init, readJson);
     return requireTokenResults(answer, tokens.length, op);
   }
 
@@ -190,10 +199,6 @@ export class MailboxClient {
     const body_bytes = body.length + (init.body_bytes ?? 0);
     return await this.#transport.call(op, work, { ...init, body_bytes, policy: ONCE });
   }
-
-  async #get<T>(op: string, path: string, init: CallOptions): Promise<T> {
-    return required(op, await this.#calls.get<T>(op, path, init.signal));
-  }
 }
 
 /** A POST body with the headers that describe it. */
@@ -209,13 +214,6 @@ function pathOf(topic: string): string {
     'a topic has 1 to 64 characters of a-z, 0-9 and _, in parts that are separated by dots',
   );
 }
-
-function required<T>(op: string, answer: T | undefined): T {
-  if (answer === undefined) throw new RonError('integrity', 'the server sent an empty response', { op });
-  return answer;
-}
-
-const readObject = async <T>(answer: Answer, op: string): Promise<T> => required(op, await readJson<T>(answer, op));
 
 function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   if (pieces.length === 1) return pieces[0] as Uint8Array<ArrayBuffer>;

@@ -83,6 +83,11 @@ test('a send is believed only if each stored message has the hash of its payload
     [{ ...STORED, id: 'x' }],
     [{ ...STORED, seq: -1 }],
     [{ ...STORED, duplicate: undefined }],
+    [{ error: { a: 1 }, detail: 'x' }],
+    [{ error: 'busy', detail: 'x' }],
+    [{ error: 'toString', detail: 'x' }],
+    [{ error: 'full' }],
+    [{ error: 'conflict', detail: 'x', id: 7 }],
     [null],
     [],
     [STORED, STORED],
@@ -95,6 +100,99 @@ test('a send is believed only if each stored message has the hash of its payload
 test('results of tokens are as many as the tokens, and known', async (t) => {
   for (const results of [[], ['ok', 'ok'], ['maybe'], [null], 'ok'])
     await assert.rejects((await answering(t, 'application/json', JSON.stringify({ results }))).ack('a', ['t']), isLie);
+});
+
+const POLICY = {
+  max_messages: 1,
+  max_bytes: 1,
+  max_age_ms: 1,
+  max_deliveries: 1,
+  window_ms: 1,
+  dead_max_age_ms: 1,
+  dead_max_messages: 1,
+  dead_max_bytes: 1,
+};
+const TOPIC = {
+  topic: 'a',
+  ledger: { sent: 1, acked: 0, ready: 1, delayed: 0, leased: 0, dead: 0, gone: 0 },
+  bytes: 7,
+  dead_bytes: 0,
+  oldest_s: null,
+  sent_per_s: 0.5,
+  acked_per_s: 0,
+  policy: POLICY,
+  policy_set: ['max_bytes'],
+  window_ms: 1,
+  keys: 0,
+};
+const DEAD = {
+  id: HEAD.id,
+  seq: 5,
+  reason: 'nacked',
+  attempts: 1,
+  error: 'no',
+  headers: {},
+  b3: HEAD.b3,
+  bytes: 7,
+  sent_ms: 1,
+  dead_ms: 2,
+};
+const TASK = { id: 'x', kind: 'prove', state: 'running', started_ms: 1, progress: {} };
+
+/** Each answer with one field removed, and of another type. */
+function* spoiled(good: object): Generator<object> {
+  for (const [name, value] of Object.entries(good)) {
+    yield { ...good, [name]: undefined };
+    yield { ...good, [name]: typeof value === 'string' ? 7 : 'x' };
+    yield { ...good, [name]: -1 };
+    if (typeof value === 'object' && value !== null && !Array.isArray(value))
+      for (const inner of spoiled(value)) yield { ...good, [name]: inner };
+  }
+}
+
+const ANSWERS: readonly {
+  readonly good: object;
+  readonly call: (mailbox: MailboxClient) => Promise<unknown>;
+  readonly wrong?: readonly object[];
+}[] = [
+  {
+    good: { topics: [TOPIC] },
+    call: (mailbox) => mailbox.topics(),
+    wrong: [{ topics: [TOPIC, null] }, ...spoiled(TOPIC).map((topic) => ({ topics: [topic] }))],
+  },
+  { good: TOPIC, call: (mailbox) => mailbox.topic('a'), wrong: [{ ...TOPIC, policy_set: ['x'] }] },
+  { good: TOPIC, call: (mailbox) => mailbox.setPolicy('a', {}) },
+  {
+    good: { dead: [DEAD] },
+    call: (mailbox) => mailbox.deadLetters('a'),
+    wrong: [
+      { dead: [{ ...DEAD, reason: 'bored' }] },
+      { dead: [DEAD], next: '5' },
+      ...spoiled(DEAD)
+        .filter((letter) => !('error' in letter && letter.error === undefined))
+        .map((letter) => ({ dead: [letter] })),
+    ],
+  },
+  { good: { replayed: 1, left: 0 }, call: (mailbox) => mailbox.replayDead('a') },
+  { good: { deleted: 1, left: 0 }, call: (mailbox) => mailbox.deleteDead('a'), wrong: [{ replayed: 1, left: 0 }] },
+  { good: TASK, call: (mailbox) => mailbox.startProve(), wrong: [{ ...TASK, kind: 'scrub' }] },
+  { good: TASK, call: (mailbox) => mailbox.task('x'), wrong: [{ ...TASK, state: 'asleep' }] },
+];
+
+test('an answer that lacks a field or has another type in it is refused', async (t) => {
+  for (const { good, call, wrong = [] } of ANSWERS) {
+    let answer: unknown = good;
+    const mailbox = await clientOf(t, (_request, response) => {
+      const body = JSON.stringify(answer);
+      response.writeHead(200, { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) });
+      response.end(body);
+    });
+    await call(mailbox);
+    for (const lie of [{}, [], null, 7, ...spoiled(good), ...wrong]) {
+      answer = lie;
+      await assert.rejects(call(mailbox), isLie, `${String(call)}: ${JSON.stringify(lie)}`);
+    }
+  }
 });
 
 test('a send, receive or ack whose answer is lost is not repeated; a read is', async (t) => {
