@@ -147,17 +147,21 @@ function settleRoutes(init: SettleRoutesInit): Route[] {
 
 function topicRoutes(init: TopicRoutesInit): Route[] {
   const response = { 200: schemas.TopicAnswer };
-  return [
+  // With the slash too: it is not the topic with an empty name.
+  const lists = [BASE, `${BASE}/`].map((path) =>
     route({
       ...READ,
       method: 'GET',
-      path: BASE,
+      path,
       summary: 'Lists the topics that the capability allows.',
       // The handler leaves out the topics of other names.
       facts_ignored: ['name'],
       schema: { response: { 200: schemas.Topics } },
       handler: (context) => listTopics(init, context),
     }),
+  );
+  return [
+    ...lists,
     route({
       ...READ,
       method: 'GET',

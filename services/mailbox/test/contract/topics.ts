@@ -17,9 +17,11 @@ export function topicsContract(http: () => Http): void {
     assert.equal(shown.bytes, 8);
     assert.ok(shown.oldest_s !== null && shown.oldest_s >= 0 && shown.oldest_s < 600);
     assert.deepEqual([shown.keys, shown.dead_bytes, shown.policy_set], [0, 0, []]);
-    const { topics } = await http().ok<{ topics: TopicDto[] }>('GET', '');
-    const listed = topics.find((each) => each.topic === topic);
-    assert.deepEqual(listed?.ledger, shown.ledger);
+    for (const path of ['', '/']) {
+      const { topics } = await http().ok<{ topics: TopicDto[] }>('GET', path);
+      const listed = topics.find((each) => each.topic === topic);
+      assert.deepEqual(listed?.ledger, shown.ledger);
+    }
   });
 
   test('a policy is set as a whole; fields that are left out follow the configuration', async () => {

@@ -61,7 +61,7 @@ test('every operation answers as documented and names its scope', async () => {
   await check('receive', 'POST', `${at}/nack`, `${jobs}/nack`, 200, dead);
   await check('read', 'GET', `${at}/dlq`, `${jobs}/dlq?limit=1`, 200);
   await check('read', 'GET', at, jobs, 200);
-  await check('read', 'GET', '/v1/mailbox', '/v1/mailbox', 200);
+  for (const path of ['/v1/mailbox', '/v1/mailbox/']) await check('read', 'GET', path, path, 200);
   await check('admin', 'POST', `${at}/dlq/replay`, `${jobs}/dlq/replay`, 200, { limit: 1 });
   await check('admin', 'GET', `${at}/peek`, `${jobs}/peek`, 200);
   await check('admin', 'DELETE', `${at}/dlq`, `${jobs}/dlq`, 200);

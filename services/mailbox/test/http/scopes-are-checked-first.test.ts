@@ -15,6 +15,7 @@ const TABLE: readonly (readonly [method: string, path: string, scope: (typeof SC
   ['POST', '/v1/mailbox/a/nack', 'mailbox:receive', { tokens: ['x'] }],
   ['POST', '/v1/mailbox/a/extend', 'mailbox:receive', { tokens: ['x'], visibility_ms: 1000 }],
   ['GET', '/v1/mailbox', 'mailbox:read'],
+  ['GET', '/v1/mailbox/', 'mailbox:read'],
   ['GET', '/v1/mailbox/a', 'mailbox:read'],
   ['GET', '/v1/mailbox/a/dlq', 'mailbox:read'],
   ['GET', '/v1/mailbox/a/peek', 'mailbox:admin'],
