@@ -100,7 +100,12 @@ suite('queues', () => {
     const first = await run(t, args, { input: `${lines.slice(0, 200).join('\n')}\n` });
     assert.deepEqual([first.code, first.text], [0, 'sent 200 messages\n'], first.stderr);
     const again = await run(t, args, { input: lines.join('\n') });
-    assert.deepEqual([again.code, again.text], [0, 'sent 300 messages, 200 duplicates of earlier messages\n']);
+    assert.deepEqual([again.code, again.text], [0, 'sent 100 messages, 200 duplicates of earlier messages\n']);
+    const other = await run(t, args, { input: `${lines.slice(0, 2).join('\n')}\nother` });
+    assert.equal(other.code, 1);
+    assert.match(other.stderr, /line 3: .*; sent 0 messages, 2 duplicates of earlier messages$/m);
+    const long = await run(t, args.with(6, 'x'.repeat(241)), { input: 'x' });
+    assert.deepEqual([long.code, long.text], [64, ''], 'no room for the number of the message');
     const received = await run(t, [
       'queue',
       'receive',
@@ -114,6 +119,24 @@ suite('queues', () => {
     ]);
     assert.deepEqual([received.code, received.text], [0, `${lines.join('\n')}\n`], received.stderr);
     assert.equal((await ledgerOf('lines')).acked, 300);
+  });
+
+  test('an empty message needs --text: an empty standard input is an error', async (t) => {
+    for (const more of [[], ['-']]) {
+      const args = ['queue', 'send', 'empty', ...more, '--dir', node.dir];
+      const { code, stderr } = await run(t, args, { input: '' });
+      assert.equal(code, 64);
+      assert.match(stderr, /standard input is empty: use --text '' to send an empty message/);
+    }
+    assert.equal((await ron('stats', 'empty')).code, 66, 'nothing was sent');
+    await ok('send', 'empty', '--text', '');
+    assert.equal((await ledgerOf('empty')).sent, 1);
+  });
+
+  test('a directory that cannot be created is an error at once', async () => {
+    const { code, stderr } = await ron('receive', 'files', '--out', '/proc/none/inbox');
+    assert.equal(code, 73);
+    assert.match(stderr, /\/proc\/none\/inbox cannot be created \(ENOENT\)/);
   });
 
   test('another body for an idempotency key is a conflict that names the first message', async () => {
@@ -154,6 +177,14 @@ suite('queues', () => {
     assert.equal(await ok('replay', 'dead', String(letters[1]!.seq)), 'replayed 1 dead letter, 2 left\n');
     const [replayed] = await json<Received & { replay_of: string }>('receive', 'dead', '--ack');
     assert.deepEqual([replayed!.text, replayed!.replay_of], ['b', letters[1]!.id]);
+    for (const [verb, done, cause] of [
+      ['replay', 'replayed', 'they are damaged, or not among the dead letters'],
+      ['delete', 'deleted', 'they are not among the dead letters'],
+    ] as const) {
+      const none = await ron(verb, 'dead', '999', '--yes');
+      assert.deepEqual([none.code, none.text], [0, `${done} 0 dead letters, 2 left\n`]);
+      assert.equal(none.stderr, `1 of 1 were not ${done}: ${cause}; see \`ron queue dlq\`\n`);
+    }
     assert.equal(await ok('replay', 'dead', '--max', '1'), 'replayed 1 dead letter, 1 left\n');
     assert.equal((await ron('delete', 'dead', '--all')).code, 64, 'not without --yes');
     assert.equal(await ok('delete', 'dead', '--all', '--yes'), 'deleted 1 dead letter, 0 left\n');

@@ -45,6 +45,12 @@ function deadText(letter: DeadLetterDto): string {
   return `${columns(rows)}\n`;
 }
 
+/** Why a selected dead letter was left out. */
+const MISSES = {
+  replayed: 'they are damaged, or not among the dead letters',
+  deleted: 'they are not among the dead letters',
+} as const;
+
 interface Step {
   readonly done: number;
   readonly left: number;
@@ -76,7 +82,7 @@ export async function remove(invocation: QueueInvocation, args: readonly string[
 async function onDead(
   invocation: QueueInvocation,
   [name, ...given]: readonly string[],
-  verb: string,
+  verb: keyof typeof MISSES,
   step: (client: MailboxClient, topic: string, which: Selection) => Promise<Step>,
 ): Promise<void> {
   const { io, signal } = invocation;
@@ -101,7 +107,7 @@ async function onDead(
     }
     return { ...progress, wanted: total };
   });
-  if (done < wanted) io.note('the others are damaged, or were replayed or deleted meanwhile; see `ron queue dlq`');
+  if (done < wanted) io.note(`${wanted - done} of ${wanted} were not ${verb}: ${MISSES[verb]}; see \`ron queue dlq\``);
   io.result(`${verb} ${counted(done, 'dead letter')}, ${left} left`, { topic, [verb]: done, left });
 }
 

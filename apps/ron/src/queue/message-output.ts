@@ -4,8 +4,8 @@
  * Contract: `write` resolves once the message is written to standard output, or its file is complete and synced, so that the
  * message may be acknowledged. A file is named SEQ-ID: a message that is delivered again replaces its own file.
  */
-import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { makeDirectory } from '@ron/log';
 import { usage } from '../args.ts';
 import { CliError, systemCode } from '../exits.ts';
 import type { Io } from '../io.ts';
@@ -38,7 +38,7 @@ async function printed(io: Io, message: ShownMessage): Promise<void> {
 }
 
 async function directoryOutput(io: Io, dir: string): Promise<MessageOutput> {
-  await mkdir(dir, { recursive: true }).catch((error: unknown) => {
+  await makeDirectory(dir, 0o777).catch((error: unknown) => {
     throw new CliError('no_output', `${dir} cannot be created (${systemCode(error)})`);
   });
   return {

@@ -2,7 +2,8 @@
  * The messages of `ron queue send`, read from text, files or standard input.
  *
  * Contract: yields payloads in order. `FLUSH` between them marks a point where the next one may not be available yet, so that
- * lines of a slow pipe are sent as they come. A payload above the limit of mailbox is an error that names its source.
+ * lines of a slow pipe are sent as they come. A payload above the limit of mailbox is an error that names its source,
+ * and so is an empty standard input.
  * Bound: one message and one chunk in memory. Cancellation: by the signal.
  */
 import { addAbortSignal } from 'node:stream';
@@ -40,8 +41,15 @@ export async function* payloads({
   for (const file of files) {
     const source = file === '-' ? 'standard input' : file;
     await using opened = await openSource(file, signal);
-    if (lines) yield* linesOf(opened.chunks, source);
-    else yield { payload: await whole(opened.chunks, source), source };
+    if (lines) {
+      yield* linesOf(opened.chunks, source);
+      continue;
+    }
+    const payload = await whole(opened.chunks, source);
+    // More likely a command that failed before the pipe than a message.
+    if (file === '-' && payload.length === 0)
+      throw new CliError('usage', "standard input is empty: use --text '' to send an empty message");
+    yield { payload, source };
   }
 }
 

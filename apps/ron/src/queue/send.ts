@@ -19,11 +19,13 @@ import type { QueueInvocation } from './queue-options.ts';
 
 /** The framing of a batch and of each message. */
 const FRAME_BYTES = 64;
+/** A slash and the number of a message, which is appended to the idempotency key. */
+const KEY_NUMBER_BYTES = 16;
 
 export async function send(invocation: QueueInvocation, [name, ...files]: readonly string[]): Promise<void> {
   const topic = topicArg(name!);
   const sources = sourcesOf(invocation, files);
-  const common = commonOf(invocation);
+  const common = commonOf(invocation, isSingle(sources));
   const total_bytes = sources.text === undefined ? await totalBytes(sources.files) : undefined;
   await withMailbox(invocation, async (client) => {
     const sending = new Sending(invocation, client, topic, common, total_bytes);
@@ -51,14 +53,15 @@ function sourcesOf({ values, signal }: QueueInvocation, files: readonly string[]
   return { files: files.length === 0 && text === undefined ? ['-'] : files, text, lines, signal };
 }
 
-function commonOf({ values }: QueueInvocation): Common {
+function commonOf({ values }: QueueInvocation, single: boolean): Common {
   const { key, delay, header, 'idempotency-key': idempotency_key } = values;
-  for (const [flag, value] of [
-    ['--key', key],
-    ['--idempotency-key', idempotency_key],
+  const { key_bytes } = MAILBOX_LIMITS;
+  for (const [flag, value, bytes_max] of [
+    ['--key', key, key_bytes],
+    ['--idempotency-key', idempotency_key, single ? key_bytes : key_bytes - KEY_NUMBER_BYTES],
   ] as const) {
-    if (value !== undefined && (value === '' || Buffer.byteLength(value) > MAILBOX_LIMITS.key_bytes))
-      throw usage({ name: 'queue' }, `${flag} must have 1 to ${MAILBOX_LIMITS.key_bytes} bytes`);
+    if (value !== undefined && (value === '' || Buffer.byteLength(value) > bytes_max))
+      throw usage({ name: 'queue' }, `${flag} must have 1 to ${bytes_max} bytes`);
   }
   return {
     ...(key !== undefined && { key }),
@@ -81,8 +84,9 @@ class Sending implements Disposable {
   #batch: (OutgoingPayload & { readonly message: OutgoingMessage })[] = [];
   #batch_bytes = FRAME_BYTES;
   #read = 0;
+  /** Without duplicates. */
   #sent = 0;
-  #sent_bytes = 0;
+  #done_bytes = 0;
   #duplicates = 0;
   #last_id = '';
 
@@ -129,7 +133,7 @@ class Sending implements Disposable {
       const error = this.#record(batch[at]!, result);
       refused ??= error;
     }
-    this.#line.update({ done_bytes: this.#sent_bytes, total_bytes: this.#total_bytes });
+    this.#line.update({ done_bytes: this.#done_bytes, total_bytes: this.#total_bytes });
     if (refused !== undefined) throw this.#stopped(refused);
   }
 
@@ -137,11 +141,15 @@ class Sending implements Disposable {
   finish(): void {
     const { io } = this.#invocation;
     if (io.json) return;
-    const duplicates = this.#duplicates === 0 ? '' : `, ${counted(this.#duplicates, 'duplicate')} of earlier messages`;
     if (this.#read === 1) {
       io.result(this.#last_id, {});
       if (this.#duplicates === 1) io.note('duplicate of an earlier message: nothing was stored');
-    } else io.result(`sent ${counted(this.#sent, 'message')}${duplicates}`, {});
+    } else io.result(`sent ${this.#counts()}`, {});
+  }
+
+  #counts(): string {
+    const duplicates = this.#duplicates === 0 ? '' : `, ${counted(this.#duplicates, 'duplicate')} of earlier messages`;
+    return `${counted(this.#sent, 'message')}${duplicates}`;
   }
 
   [Symbol.dispose](): void {
@@ -160,16 +168,16 @@ class Sending implements Disposable {
         result.error,
       );
     }
-    this.#sent += 1;
-    this.#sent_bytes += payload.length + 1;
-    this.#duplicates += Number(result.duplicate);
+    if (result.duplicate) this.#duplicates += 1;
+    else this.#sent += 1;
+    this.#done_bytes += payload.length + 1;
     this.#last_id = result.id;
     return undefined;
   }
 
   #failed(error: unknown, unknown: number): never {
     const { io, values } = this.#invocation;
-    if (this.#sent > 0) io.note(`${counted(this.#sent, 'message')} sent before the error`);
+    if (this.#sent + this.#duplicates > 0) io.note(`sent before the error: ${this.#counts()}`);
     const mayBeStored = !isRonError(error) || UNCERTAIN.has(error.code);
     if (mayBeStored && values['idempotency-key'] === undefined)
       io.note(`${counted(unknown, 'message')} may be stored nevertheless; --idempotency-key makes it safe to repeat`);
@@ -177,7 +185,7 @@ class Sending implements Disposable {
   }
 
   #stopped(refused: CliError): CliError {
-    const others = this.#sent === 0 ? 'nothing was sent' : `${counted(this.#sent, 'message')} sent`;
+    const others = this.#sent + this.#duplicates === 0 ? 'nothing was sent' : `sent ${this.#counts()}`;
     return this.#read === 1 ? refused : new CliError(refused.exit, `${refused.message}; ${others}`, refused.code);
   }
 }

@@ -24,9 +24,9 @@ export async function stats(invocation: QueueInvocation, [name]: readonly string
 export const differenceOf = ({ sent, acked, ready, delayed, leased, dead, gone }: TopicLedger): number =>
   sent - (acked + ready + delayed + leased + dead + gone);
 
-function requireBalance(topics: readonly TopicDto[]): void {
+export function requireBalance(topics: readonly Pick<TopicDto, 'topic' | 'ledger'>[]): void {
   const broken = topics.filter(({ ledger }) => differenceOf(ledger) !== 0).map(({ topic }) => topic);
-  if (broken.length > 0) throw new CliError('failed', `the ledger does not balance: ${broken.join(', ')}`, 'ledger');
+  if (broken.length > 0) throw new CliError('data', `the ledger does not balance: ${broken.join(', ')}`, 'ledger');
 }
 
 const waitingOf = ({ ready, delayed, leased }: TopicLedger): number => ready + delayed + leased;
