@@ -1,12 +1,12 @@
 /**
- * Moves everything that is still needed out of a segment, then removes the segment.
+ * Moves everything that is still needed out of a segment. The caller removes the segment.
  *
  *     live message        appended again with its number and its state
  *     idempotency key     into a `seen` record, while it is remembered
  *     the rest            its ledger totals are in the `base` of the next segment
  *
  * Contract: a message is moved only if it is unsettled; that check and the append are one synchronous step, so a settlement
- * follows the move in the log. A message that is settling is waited for. The segment is removed when all moves are durable.
+ * follows the move in the log. A message that is settling is waited for. All moves are durable when it resolves.
  * After a failure or a crash in between, the next call continues: moved messages have another place.
  * Bound: `STEP_BYTES` and one message, `STEP_MESSAGES` messages and `STEP_KEYS` keys are in memory.
  * Cancellation: by the signal, between two steps.
@@ -36,7 +36,7 @@ export interface CompactedSegment {
   readonly segment: number;
   /** Messages. */
   readonly moved: number;
-  /** On disk, of the removed segment. */
+  /** On disk. */
   readonly bytes: number;
 }
 
@@ -103,7 +103,6 @@ export class SegmentCompaction {
     if (this.#live.liveBytesOf(segment) > 0) {
       throw new RonError('not_ready', `segment ${segment} holds messages that cannot be read: restart mailbox`);
     }
-    await this.#log.remove(segment);
     return { segment, moved: this.#moved, bytes };
   }
 

@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import type { FileSystem } from '@ron/log';
 import { CrashFileSystem } from '@ron/log/testing';
 import { Compactor, type CompactorEvent } from './compactor.ts';
+import { writeAcceptance } from './ledger/accept.ts';
 import type { MailboxLog } from './mailbox-log.ts';
 import { acked, dead, messageOf, NEVER, openNaive, removed } from './testing/make.ts';
 import type { NaiveState } from './testing/naive-state.ts';
@@ -145,4 +146,81 @@ test('a segment whose live message cannot be found is kept, and reported', async
   const after = await open(disk);
   assert.match(after.log.problem!.text, /record 3 is missing/);
   await after.log.close();
+});
+
+/** Three segments; the base of the second one is damaged at `at`. All messages of the first one are acked. */
+async function damagedBase(disk: CrashFileSystem, at: number): Promise<Awaited<ReturnType<typeof open>>> {
+  const opened = await open(disk);
+  const { log } = opened;
+  const old = await send(log, 2, 100, 1);
+  await log.rotate(NEVER);
+  await send(log, 3, 100, 10);
+  const second = log.log.files.path(log.log.files.numbers()[1]!);
+  await log.rotate(NEVER);
+  await send(log, 1, 100, 20);
+  disk.damage(second, (bytes) => bytes.with(at, bytes[at]! ^ 0xff));
+  await log.appendSettled(
+    old.map((seq) => acked(seq, 'a')),
+    NEVER,
+  );
+  return opened;
+}
+
+for (const [part, at] of [
+  ['header', 12],
+  ['body', 66],
+] as const) {
+  test(`[mailbox I-8] the messages of a segment with a damaged ${part} of its base survive the compaction before it`, async () => {
+    const disk = new CrashFileSystem();
+    const { log, state, compactor, events } = await damagedBase(disk, at);
+    assert.ok(await compactor.compactOldest(NEVER));
+    assert.deepEqual(
+      events.map(({ kind }) => kind),
+      ['log damaged', 'segment removed', 'segment removed'],
+    );
+    await log.close();
+    const after = await open(disk);
+    assert.equal(after.log.problem, undefined);
+    assert.equal(after.state.messages.size, 4);
+    assert.deepEqual(described(after.state), described(state));
+    await after.log.close();
+  });
+}
+
+/** Opens a log whose problem is accepted, if it has one. */
+async function openAccepted(disk: CrashFileSystem): Promise<Awaited<ReturnType<typeof open>> & { isBroken: boolean }> {
+  const first = await open(disk);
+  const { problem } = first.log;
+  if (problem === undefined) return { ...first, isBroken: false };
+  await first.log.close();
+  await writeAcceptance('/mailbox', { problem_sha256: problem.sha256, reason: 'a damaged base' }, disk);
+  const opened = await open(disk);
+  assert.equal(opened.log.problem, undefined);
+  return { ...opened, isBroken: true };
+}
+
+test('a crash during that compaction loses no message, even if the ledger must be accepted', async () => {
+  const running = new CrashFileSystem();
+  await (await damagedBase(running, 12)).log.close();
+  const disk = new CrashFileSystem(running.files());
+  const { log, compactor } = await openAccepted(disk);
+  const before = disk.operations;
+  await compactor.compactOldest(NEVER);
+  await log.close();
+  let [images, broken] = [0, 0];
+  for (let point = before; point <= disk.operations; point++) {
+    for (const image of disk.imagesAt(point, 20, Math.random)) {
+      const crashed = new CrashFileSystem(image);
+      const after = await openAccepted(crashed);
+      images += 1;
+      broken += Number(after.isBroken);
+      const seqs = [...after.state.messages.values()].filter(({ dead: letter }) => letter === undefined);
+      assert.deepEqual(
+        seqs.map(({ id }) => Number.parseInt(id.slice(0, 2), 16)).toSorted((a, b) => a - b),
+        [10, 11, 12, 20],
+      );
+      await after.log.close();
+    }
+  }
+  assert.ok(images > 10 && broken > 0, `${images} disks, ${broken} with a broken ledger`);
 });

@@ -6,7 +6,8 @@
  *
  * The task also keeps the end mark of the log (end-mark.ts) up to date.
  *
- * Contract: a message that is live stays in the log at every moment. The ledger is checked after each segment.
+ * Contract: a message that is live stays in the log at every moment, and a segment without an intact `base` does not become
+ * the oldest one: it is compacted together with the segment before it. The ledger is checked after each compaction.
  * A failure is reported and repeated after a backoff of `BACKOFF_MS_MIN` to `BACKOFF_MS_MAX`. On a full disk a segment is only
  * compacted if the moves leave a part of the reserve for acks.
  * Bound: one segment at a time, in steps (compact-segment.ts). Cancellation: by the signal, between two steps.
@@ -21,6 +22,7 @@ import type { MailboxLog } from './mailbox-log.ts';
 export type CompactorEvent =
   | ({ readonly kind: 'segment removed' } & CompactedSegment)
   | ({ readonly kind: 'message damaged' } & DamagedLetter)
+  | { readonly kind: 'log damaged'; readonly problem: string }
   | { readonly kind: 'compaction failed'; readonly problem: string }
   | { readonly kind: 'ledger broken'; readonly problem: LedgerProblem };
 
@@ -76,17 +78,45 @@ export class Compactor {
     const { log, live, onEvent } = this.#init;
     const onDamaged = (letter: DamagedLetter): void => onEvent({ kind: 'message damaged', ...letter });
     if (log.problem !== undefined) return false;
-    const segment = log.log.files.numbers()[0];
-    if (segment === undefined) return false;
-    // A failed rotation may have left no segment, or an empty one.
-    if (!log.isSummarized(segment)) await log.rotate(signal);
-    if (!log.isSummarized(segment)) return false;
-    const compacted = await new SegmentCompaction({ log, live, onDamaged }, segment, signal).run();
-    onEvent({ kind: 'segment removed', ...compacted });
+    const segments = await this.#oldest(signal);
+    if (segments === undefined) return false;
+    const compacted: CompactedSegment[] = [];
+    for (const segment of segments) {
+      compacted.push(await new SegmentCompaction({ log, live, onDamaged }, segment, signal).run());
+    }
+    for (const each of compacted) {
+      await log.remove(each.segment);
+      onEvent({ kind: 'segment removed', ...each });
+    }
     // [mailbox I-8] The ledger holds after each compaction.
     const problem = log.check();
     if (problem !== undefined) onEvent({ kind: 'ledger broken', problem });
     return true;
+  }
+
+  /**
+   * The oldest segment, and the next ones if their `base` is damaged: their records cannot be read without the segments
+   * before them. Undefined if there is none, or no later segment has a `base`.
+   */
+  async #oldest(signal: AbortSignal): Promise<readonly number[] | undefined> {
+    const { log, onEvent } = this.#init;
+    const [oldest] = log.log.files.numbers();
+    if (oldest === undefined) return undefined;
+    const segments = [oldest];
+    // A failed rotation may have left no segment, or an empty one.
+    for (let after = oldest, isRotated = false; ;) {
+      const next = log.nextOf(after);
+      if (next === undefined && isRotated) return undefined;
+      if (next === undefined) {
+        await log.rotate(signal);
+        isRotated = true;
+        continue;
+      }
+      if (await log.hasBase(next)) return segments;
+      onEvent({ kind: 'log damaged', problem: `the base of segment ${next} is damaged: its messages move` });
+      segments.push(next);
+      after = next;
+    }
   }
 
   #isDue(): boolean {

@@ -17,7 +17,8 @@
 import { assert, RonError } from '@ron/kernel';
 import { recordBytes, type Appended, type AppendInit, type RecordInput, type Reserve, type SegmentLog } from '@ron/log';
 import type { TopicPolicy } from '@ron/proto';
-import { encodeLeased, encodeReturned, encodeSettled, encodeTopic } from './codec/entry-codec.ts';
+import { orDamaged } from './codec/bytes.ts';
+import { decodeBase, encodeLeased, encodeReturned, encodeSettled, encodeTopic } from './codec/entry-codec.ts';
 import { encodeMessageId, encodeMeta, markId } from './codec/message-codec.ts';
 import { DiskCondition } from './disk-condition.ts';
 import type { Apply, DurableState } from './durable-state.ts';
@@ -104,8 +105,20 @@ export class MailboxLog implements AsyncDisposable {
 
   /** Whether a later segment has a durable `base`, which holds the totals, the topics and the numbers of this one. */
   isSummarized(segment: number): boolean {
+    return this.nextOf(segment) !== undefined;
+  }
+
+  /** The next segment with durable records. */
+  nextOf(segment: number): number | undefined {
     const { files } = this.log;
-    return files.numbers().some((later) => later > segment && files.durableBytesOf(later) > 0);
+    return files.numbers().find((later) => later > segment && files.durableBytesOf(later) > 0);
+  }
+
+  /** Whether a segment begins with an intact `base`. */
+  async hasBase(segment: number): Promise<boolean> {
+    const record = await this.reader.readRecord({ segment, offset: 0 });
+    if (record?.head.type !== RECORD.base) return false;
+    return orDamaged(() => decodeBase(Buffer.from(record.payload))) !== undefined;
   }
 
   /** Writes the number of the last durable record to the end mark. One call at a time. */

@@ -4,7 +4,7 @@
  * Contract: a result is exactly the record that was appended, or undefined if it is damaged. The bytes belong to the caller.
  * Rejects with `not_found` if the segment was removed: the message has moved or is settled.
  */
-import { decodeHeader, HEADER_BYTES, type LogRecord, type Position, type SegmentLog } from '@ron/log';
+import { decodeHeader, HEADER_BYTES, type LogRecord, type Position, type RecordHead, type SegmentLog } from '@ron/log';
 import type { DeadReason } from '@ron/proto';
 import { orDamaged } from './codec/bytes.ts';
 import { decodeSettled } from './codec/entry-codec.ts';
@@ -64,8 +64,7 @@ export class MessageReader {
     payload_bytes,
     meta_bytes,
   }: MessagePlace): Promise<Omit<StoredMessage, 'payload'> | undefined> {
-    const header = await this.#bytes({ segment, offset }, HEADER_BYTES);
-    const head = header && decodeHeader(header, 0, this.#log.files.saltOf(segment));
+    const head = await this.#head({ segment, offset });
     if (head === undefined || head.payload_bytes !== payload_bytes || head.meta_bytes !== meta_bytes) return undefined;
     const bytes = await this.#bytes({ segment, offset: offset + HEADER_BYTES + payload_bytes }, meta_bytes);
     const id = decodeMessageId(head.id);
@@ -75,8 +74,7 @@ export class MessageReader {
 
   /** From the `settled` record, or from the message itself if it has moved since. */
   async readDead(at: Position, seq: number): Promise<DeadDetails | undefined> {
-    const header = await this.#bytes(at, HEADER_BYTES);
-    const head = header && decodeHeader(header, 0, this.#log.files.saltOf(at.segment));
+    const head = await this.#head(at);
     if (head === undefined) return undefined;
     if (head.type === RECORD.message) return await this.#deadOfMoved({ ...at, ...head });
     const record = await this.#log.read(at, head.payload_bytes, head.meta_bytes);
@@ -89,6 +87,17 @@ export class MessageReader {
   async #deadOfMoved(place: MessagePlace): Promise<DeadDetails | undefined> {
     const { state } = ((await this.readMeta(place))?.meta as DecodedMeta | undefined) ?? {};
     return state?.dead && { ...state.dead, attempts: state.attempts, error: state.error };
+  }
+
+  /** Any record. */
+  async readRecord(at: Position): Promise<LogRecord | undefined> {
+    const head = await this.#head(at);
+    return head && (await this.#log.read(at, head.payload_bytes, head.meta_bytes));
+  }
+
+  async #head(at: Position): Promise<RecordHead | undefined> {
+    const header = await this.#bytes(at, HEADER_BYTES);
+    return header && decodeHeader(header, 0, this.#log.files.saltOf(at.segment));
   }
 
   async #bytes({ segment, offset }: Position, length: number): Promise<Buffer | undefined> {
