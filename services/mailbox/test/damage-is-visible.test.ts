@@ -156,6 +156,19 @@ test('a lost segment with waiting messages breaks the ledger; brought back, ever
   }
 });
 
+test('[mailbox I-8] a proof of a running mailbox that finds a lost segment closes it', async () => {
+  await using temp = await tempDir();
+  await using mailbox = await startClient(temp.path, { flags: FLAGS });
+  for (let n = 0; n < 40; n++) assert.equal((await mailbox.send(bytesOf(200 * KIB, n))).status, 201);
+  const [oldest] = await new StoppedMailbox(temp.path).segments();
+  await rename(oldest!, join(temp.path, 'away'));
+  assert.equal((await mailbox.readyz()).status, 200);
+  assert.equal((await mailbox.prove()).status, 202);
+  await eventually('the ledger is broken', async () => (await mailbox.readyz()).status === 503);
+  await assertBroken(mailbox);
+  await eventually('it is logged', () => mailbox.process.log.some((line) => line['msg'] === 'ledger broken'));
+});
+
 for (const [part, offset] of [
   ['header', 12],
   ['body', HEADER_BYTES],

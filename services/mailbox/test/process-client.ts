@@ -25,6 +25,11 @@ export class ProcessClient implements AsyncDisposable {
     return this.process.send('POST', `/v1/mailbox/${path}`, { headers, body: JSON.stringify(body) });
   }
 
+  /** Starts a proof. */
+  prove(): Promise<Reply> {
+    return this.process.send('POST', '/admin/prove', { headers: this.#headers });
+  }
+
   async ledger(topic = 'jobs'): Promise<TopicLedger> {
     return (await this.get(topic)).json.ledger;
   }

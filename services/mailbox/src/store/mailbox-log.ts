@@ -23,7 +23,7 @@ import { encodeMessageId, encodeMeta, markId } from './codec/message-codec.ts';
 import { DiskCondition } from './disk-condition.ts';
 import type { Apply, DurableState } from './durable-state.ts';
 import type { EndMark } from './end-mark.ts';
-import { openLog, type MailboxLogInit, type OpenedLog } from './open-log.ts';
+import { openLog, type MailboxLogInit, type OpenedLog, type StoreEvent } from './open-log.ts';
 import type { LedgerProblem } from './ledger/problems.ts';
 import { MessageReader } from './read-message.ts';
 import {
@@ -54,6 +54,7 @@ export class MailboxLog implements AsyncDisposable {
   readonly #numbers: TopicNumbers;
   readonly #lock: Disposable | undefined;
   readonly #end: EndMark;
+  readonly #onEvent: (event: StoreEvent) => void;
   #problem: LedgerProblem | undefined;
   /** Why the directory cannot be written until the next start; undefined if it can. */
   readonly #read_only: RonError | undefined;
@@ -67,7 +68,8 @@ export class MailboxLog implements AsyncDisposable {
     this.#lock = lock;
     this.#end = end;
     this.#problem = problem;
-    this.disk = new DiskCondition(reserve, (event) => init.onEvent?.(event));
+    this.#onEvent = (event) => init.onEvent?.(event);
+    this.disk = new DiskCondition(reserve, this.#onEvent);
     this.#read_only = read_only;
     if (read_only !== undefined) this.disk.failed(read_only);
   }
@@ -246,6 +248,12 @@ export class MailboxLog implements AsyncDisposable {
   check(): LedgerProblem | undefined {
     this.#problem ??= heldProblem(this.#state.topics, this.#state.target.counts());
     return this.#problem;
+  }
+
+  /** A proof found a difference: closes the log for appends. */
+  onDifference(problem: LedgerProblem): void {
+    this.#problem ??= problem;
+    this.#onEvent({ kind: 'ledger broken', problem });
   }
 
   /**

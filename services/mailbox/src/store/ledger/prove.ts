@@ -1,9 +1,10 @@
 /**
  * Proves the ledger from disk: reads every record, counts again, and compares.
  *
- * Contract: changes nothing. The same problem has the same hash as at a start. `proveDirectory` works on the directory of a
+ * Contract: changes nothing on disk. The same problem has the same hash as at a start. `proveDirectory` works on the directory of a
  * stopped mailbox, of one behind its closed `ledger` gate, and on a copy; `proveLog` on the log of this process, from the
- * oldest segment to the durable end at the call, and compares the result with the state in RAM at that moment.
+ * oldest segment to the durable end at the call, and compares the result with the state in RAM at that moment. A difference
+ * closes that log for appends.
  * Bound: one byte of memory for each number of the log that is in use. Cancellation: by the signal.
  */
 import { join } from 'node:path';
@@ -14,7 +15,7 @@ import { readEndMark } from '../end-mark.ts';
 import type { MailboxLog } from '../mailbox-log.ts';
 import type { HeldCounts, TopicTotals } from '../records.ts';
 import { HeldMessages } from './held-messages.ts';
-import { Problems } from './problems.ts';
+import { Problems, type LedgerProblem } from './problems.ts';
 import { Replay } from './replay.ts';
 import { Topics, waitingOf, type TopicRow } from './topics.ts';
 
@@ -31,11 +32,16 @@ interface Expected {
   readonly held: readonly HeldCounts[];
 }
 
+interface Proof {
+  readonly report: ProveReportDto;
+  readonly found: LedgerProblem | undefined;
+}
+
 export async function proveDirectory(dir: string, init: ProveInit): Promise<ProveReportDto> {
   const fs = init.fs ?? realFileSystem;
   const names = await fs.list(join(dir, 'segments')).catch(() => undefined);
   if (names === undefined) throw new RonError('not_found', `${dir} is not the data directory of a mailbox`);
-  return await prove(fs, dir, (await readEndMark(fs, dir)) ?? 0, init);
+  return (await prove(fs, dir, (await readEndMark(fs, dir)) ?? 0, init)).report;
 }
 
 /** [mailbox I-8] */
@@ -48,7 +54,9 @@ export async function proveLog(mailbox: MailboxLog, dir: string, init: Omit<Prov
   const topics = mailbox.topics.all().map((row) => ({ ...row }));
   const held = [...mailbox.target.counts()].map((each) => ({ ...each }));
   try {
-    return await prove(files.fs, dir, end_mark, init, ends, { topics, held });
+    const { report, found } = await prove(files.fs, dir, end_mark, init, ends, { topics, held });
+    if (found !== undefined) mailbox.onDifference(found);
+    return report;
   } finally {
     for (const lease of leases) lease[Symbol.dispose]();
   }
@@ -61,7 +69,7 @@ async function prove(
   { signal, onProgress }: ProveInit,
   ends?: ReadonlyMap<number, number>,
   expected?: Expected,
-): Promise<ProveReportDto> {
+): Promise<Proof> {
   const held = new HeldMessages();
   const replay = new Replay(held);
   const { segments, bytes } = await scanDirectory({
@@ -76,7 +84,7 @@ async function prove(
   });
   const { problem } = replay.end(held.counts(), end_mark);
   const found = problem ?? (expected && differences(expected, replay.topics, held.counts()));
-  return {
+  const report = {
     ok: found === undefined,
     segments,
     records: replay.records,
@@ -85,6 +93,7 @@ async function prove(
     damaged: replay.damaged_bodies,
     ...(found && { problem: found.text, problem_sha256: found.sha256 }),
   };
+  return { report, found };
 }
 
 const provenTopic = (row: TopicRow): ProveReportDto['topics'][number] => {
@@ -96,7 +105,7 @@ function differences(
   { topics, held }: Expected,
   proven: Topics,
   found: Iterable<HeldCounts>,
-): ReturnType<Problems['report']> {
+): LedgerProblem | undefined {
   const problems = new Problems();
   for (const row of topics) {
     const counted: TopicTotals = proven.get(row.topic) ?? { sent: 0, acked: 0, dead: 0, gone: 0 };
