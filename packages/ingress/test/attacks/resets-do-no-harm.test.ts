@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
-import { send } from '@ron/testkit/service';
+import { RawClient, send } from '@ron/testkit/service';
 import { startIngress } from '../support.ts';
 import { PROBE, Target, raw, withstands } from './target.ts';
 
@@ -59,4 +59,27 @@ test('a client that resets before it is accepted is not treated as a peer of a U
   assert.equal(status, 0);
   assert.equal((await send(target.url, 'GET', '/work')).status, 200);
   assert.deepEqual([...new Set(callers)], ['127.0.0.1']);
+});
+
+test('a client that closes its sending side has left: its request is canceled, and it gets no answer', async () => {
+  const canceled = Promise.withResolvers<unknown>();
+  await using target = await startIngress({
+    routes: [
+      route({
+        ...base,
+        path: '/wait',
+        handler: async ({ deadline }) => {
+          const { signal } = deadline;
+          await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+          canceled.resolve((signal.reason as { code?: string }).code);
+          return json(200, {});
+        },
+      }),
+    ],
+  });
+  const client = await RawClient.open(target.port);
+  client.head('GET', '/wait');
+  client.socket.end();
+  assert.equal(await canceled.promise, 'canceled');
+  assert.equal(await client.rest(), '');
 });
