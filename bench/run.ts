@@ -18,6 +18,7 @@ const BENCHES = [
   'internal-calls',
   'index',
   'edge',
+  'mailbox',
   'footprint',
 ];
 

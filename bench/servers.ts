@@ -36,6 +36,8 @@ export interface StartInit {
   readonly root?: string;
   /** A module to preload; it communicates over IPC. */
   readonly preload?: string;
+  /** Called with the process before it is ready. */
+  readonly onSpawn?: (child: ChildProcess) => void;
 }
 
 /** Starts storage with its data in `data`. It inherits the Node flags of this process, for example `--cpu-prof`. */
@@ -50,7 +52,7 @@ export async function startStorage(data: string, init: StartInit, ...flags: stri
 
 /** Starts a service. It inherits the Node flags of this process, for example `--cpu-prof`. */
 export async function startService(name: string, init: StartInit, flags: readonly string[]): Promise<ServiceProcess> {
-  const { root = path('..'), preload } = init;
+  const { root = path('..'), preload, onSpawn } = init;
   const main = join(root, `services/${name}/src/main.ts`);
   const node = [...process.execArgv, ...(preload === undefined ? [] : [`--import=${preload}`])];
   const stdio = [
@@ -62,6 +64,7 @@ export async function startService(name: string, init: StartInit, flags: readonl
   // The environment of `ron up`.
   const env = { ...process.env, MALLOC_ARENA_MAX: process.env['MALLOC_ARENA_MAX'] ?? '1' };
   const child = spawn(process.execPath, [...node, main, ...flags], { stdio, env });
+  onSpawn?.(child);
   const { url } = JSON.parse(await firstLine(child)) as { url: string };
   return { port: Number(new URL(url).port), pid: child.pid!, child };
 }
