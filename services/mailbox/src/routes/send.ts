@@ -29,7 +29,10 @@ export async function sendBatch(init: SendRoutesInit, context: BatchContext): Pr
   const given = body as typeof body | undefined;
   const messages = given === undefined ? framedMessages(body_bytes!) : jsonMessages(given.messages);
   for (const topic of new Set(messages.map((message) => message.topic))) context.actsOn({ name: topicFact(topic) });
-  return json(200, { results: await stored(init, context, messages) });
+  const results = await stored(init, context, messages);
+  // The messages of one sync are answered in several turns.
+  await init.turns.take(results.length, context.deadline.signal);
+  return json(200, { results });
 }
 
 export async function sendOne(init: SendRoutesInit, context: SingleContext): Promise<RouteAnswer> {

@@ -4,8 +4,8 @@
  */
 import { TurnBudget } from '@ron/kernel';
 
-/** About 2 ms. */
-const UNITS_MAX = 256;
+/** About 1 ms. */
+const UNITS_MAX = 128;
 /** Payload bytes that take as long to hash or to copy as a small message. */
 const UNIT_BYTES = 4096;
 
