@@ -125,12 +125,12 @@ function requestsOf(order: MailboxOrder) {
     const messages = payloads.map((payload) => ({ topic, payload: payload.toString('base64') }));
     return to('send', JSON_TYPE, JSON.stringify({ messages }));
   };
-  const receive = (wait_ms: number): Buffer =>
+  const receiveWithin = (wait_ms: number): Buffer =>
     to(`${topic}/receive`, JSON_TYPE, JSON.stringify({ max: batch, visibility_ms: VISIBILITY_MS, wait_ms }));
   return {
     send: isJson ? asJson() : framed(),
-    receive: receive(0),
-    wait: receive(20_000),
+    receive: receiveWithin(0),
+    wait: receiveWithin(20_000),
     ack: (tokens: readonly string[]) => to(`${topic}/ack`, JSON_TYPE, `{"tokens":["${tokens.join('","')}"]}`),
   };
 }
@@ -225,9 +225,9 @@ async function polls(order: MailboxOrder, connections: readonly Connection[]): P
   const [sender, ...receivers] = connections;
   const arrivals_ms: [number, number][] = [];
   let arrived: (at_ms: number) => void = () => undefined;
-  let isOver = false;
+  const over = new AbortController();
   const receiving = receivers.map(async (receiver) => {
-    while (!isOver) {
+    while (!over.signal.aborted) {
       const tokens = tokensIn(await receiver.call(requests.wait));
       if (tokens.length === 0) continue;
       arrived(now_ms());
@@ -243,7 +243,7 @@ async function polls(order: MailboxOrder, connections: readonly Connection[]): P
     const at_ms = await Promise.race([arrival, failed]);
     arrivals_ms.push([sent_ms, at_ms as number]);
   }
-  isOver = true;
+  over.abort();
   for (const connection of connections) connection.close();
   return arrivals_ms;
 }

@@ -1,8 +1,7 @@
 /**
- * Preloaded into mailbox under test: besides the turns of the loop (loop-watch.ts), reports its memory after a garbage
- * collection (`memory`) and the times of its syncs since the last report (`syncs`) over IPC.
+ * Preloaded into mailbox under test: reports its memory after a garbage collection (`memory`) and the times of its syncs since
+ * the last report (`syncs`) over IPC.
  */
-import './loop-watch.ts';
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { setFlagsFromString } from 'node:v8';

@@ -34,8 +34,8 @@ export async function firstLine(child: ChildProcess): Promise<string> {
 export interface StartInit {
   /** The checkout whose service runs. Default: this one. */
   readonly root?: string;
-  /** A module to preload; it communicates over IPC. */
-  readonly preload?: string;
+  /** Modules to preload; they communicate over IPC. */
+  readonly preload?: string | readonly string[];
   /** Called with the process before it is ready. */
   readonly onSpawn?: (child: ChildProcess) => void;
 }
@@ -54,7 +54,8 @@ export async function startStorage(data: string, init: StartInit, ...flags: stri
 export async function startService(name: string, init: StartInit, flags: readonly string[]): Promise<ServiceProcess> {
   const { root = path('..'), preload, onSpawn } = init;
   const main = join(root, `services/${name}/src/main.ts`);
-  const node = [...process.execArgv, ...(preload === undefined ? [] : [`--import=${preload}`])];
+  const modules = typeof preload === 'string' ? [preload] : (preload ?? []);
+  const node = [...process.execArgv, ...modules.map((module) => `--import=${module}`)];
   const stdio = [
     'ignore' as const,
     'pipe' as const,
