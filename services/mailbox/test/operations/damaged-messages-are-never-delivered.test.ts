@@ -61,3 +61,31 @@ for (const kind of ['waiting message', 'dead letter'] as const) {
     );
   });
 }
+
+test('a damaged body is counted and reported once; another dead letter is not counted as damage', async () => {
+  const disk = new CrashFileSystem();
+  const counted: string[] = [];
+  await withMailbox(
+    async (mail) => {
+      const nacked = stored(await mail.send('nacked'));
+      const [message] = await mail.receive();
+      await mail.nack(message!, { dead: true });
+      assert.deepEqual(counted, []);
+      const damaged = stored(await mail.send(BODY));
+      damage(disk, mail, damaged.seq);
+      assert.deepEqual(await mail.receive(), []);
+      await mail.box.parts.background.drained();
+      assert.deepEqual(counted, ['damaged']);
+      assert.deepEqual(
+        mail.events.filter(({ kind }) => kind.startsWith('message')),
+        [
+          { kind: 'message is dead', topic: TOPIC, id: nacked.id, seq: nacked.seq, reason: 'nacked' },
+          { kind: 'message is dead', topic: TOPIC, id: damaged.id, seq: damaged.seq, reason: 'damaged' },
+          { kind: 'message damaged', topic: TOPIC, id: damaged.id, seq: damaged.seq },
+        ],
+      );
+    },
+    {},
+    { fs: disk, onIntegrity: (reason) => void counted.push(reason) },
+  );
+});
