@@ -7,7 +7,7 @@ import type { MailboxLog, StoreEvent } from './mailbox-log.ts';
 import { writeAcceptance } from './ledger/accept.ts';
 import { proveDirectory } from './ledger/prove.ts';
 import type { MessagePlace } from './records.ts';
-import { acked, dead, messageOf, NEVER, openNaive, removed } from './testing/make.ts';
+import { acked, dead, messageOf, metaOf, NEVER, openNaive, removed } from './testing/make.ts';
 import type { NaiveState } from './testing/naive-state.ts';
 
 const DIR = '/mailbox';
@@ -46,9 +46,18 @@ const outcome = ({ messages, policies }: NaiveState): unknown => ({
   policies,
 });
 
-/** A message that can be read is the one that was sent. */
+/** A message that can be read is the one that was sent; so is its meta alone. */
 async function requireRightBytes(log: MailboxLog, state: NaiveState): Promise<void> {
-  for (const { place, id } of state.messages.values()) {
+  for (const { place, id, topic } of state.messages.values()) {
+    const head = await log.reader.readMeta(place);
+    const { sent_ms, b3 } = metaOf(topic);
+    if (head !== undefined) {
+      assert.deepEqual(
+        [Buffer.from(head.id).toString('hex'), head.meta.topic, head.meta.sent_ms],
+        [id, topic, sent_ms],
+      );
+      assert.deepEqual(Uint8Array.from(head.meta.b3), b3);
+    }
     const stored = await log.reader.read(place);
     if (stored === undefined) continue;
     assert.equal(Buffer.from(stored.id).toString('hex'), id);

@@ -103,6 +103,27 @@ test('[mailbox I-8] messages older than max_age become dead letters; dead letter
   );
 });
 
+test('a check of the ages of many dead letters gives turns to the event loop', async () => {
+  await withMailbox(
+    async ({ box, clock, receive }) => {
+      const messages = Array.from({ length: 128 }, () => ({ topic: TOPIC, payload: Buffer.from('x') }));
+      for (let page = 0; page < 3; page++) {
+        await box.send(messages, NEVER);
+        const tokens = (await receive()).map(({ token }) => token);
+        await box.nack(TOPIC, tokens, { dead: true }, NEVER);
+      }
+      let isOver = false;
+      let turns = 0;
+      const pass = box.parts.retention.pass(NEVER).finally(() => (isOver = true));
+      for (; !isOver; turns++) await clock.settle();
+      await pass;
+      assert.ok(turns >= 3, `${turns} turns for 3 pages`);
+      assert.equal(box.topic(TOPIC).ledger.dead, 384);
+    },
+    { dead_max_messages: 1000 },
+  );
+});
+
 test('a policy of a topic replaces the configuration, survives a restart, and can be taken back', async () => {
   await withMailbox(async (mailbox) => {
     const { reopen, send } = mailbox;
