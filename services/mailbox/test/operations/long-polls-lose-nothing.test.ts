@@ -99,6 +99,24 @@ test('[mailbox I-7] the last delivery counts if its answer began: the message is
   );
 });
 
+test('[mailbox I-12] a receiver that leaves after its nack or its ack changes nothing', async () => {
+  await withMailbox(async ({ box, send, receive, nack, ack, advance }) => {
+    await send('nacked');
+    await send('acked');
+    const delivery = await box.receive(TOPIC, { max: 2 }, NEVER);
+    const [nacked, acked] = delivery.messages;
+    await nack(nacked!, { delay_ms: 5000 });
+    await ack(acked!);
+    delivery.release(false);
+    const { ready, delayed, acked: done } = box.topic(TOPIC).ledger;
+    assert.deepEqual({ ready, delayed, done }, { ready: 0, delayed: 1, done: 1 });
+    await advance(5000);
+    const again = await receive();
+    assert.deepEqual(texts(again), ['nacked']);
+    assert.equal(again[0]!.attempts, 2);
+  });
+});
+
 test('a delayed message, a returned one and the next of a key reach a waiting receiver', async () => {
   await withMailbox(async ({ box, advance, send, receive, nack, ack }) => {
     await send('later', { delay_ms: 5000 });
