@@ -78,7 +78,29 @@ export async function remove(invocation: QueueInvocation, args: readonly string[
   });
 }
 
-/** Applies `step` to the selected dead letters, a page at a time. */
+/**
+ * Repeats `step` for the dead letters of `seqs`, or for the `total` oldest, a page at a time. Mailbox may apply a step to a part of
+ * the page only: the step is repeated until it does nothing. A repeated step skips the dead letters that are done.
+ */
+export async function* inSteps(
+  total: number,
+  seqs: readonly number[] | undefined,
+  step: (which: Selection) => Promise<Step>,
+): AsyncGenerator<Step, void, void> {
+  const { page } = MAILBOX_LIMITS;
+  for (let at = 0; at < total; at += page) {
+    const end = Math.min(at + page, total);
+    for (let done = at; done < end;) {
+      const last = await step(seqs === undefined ? { limit: end - done } : { seqs: seqs.slice(at, end) });
+      yield last;
+      if (last.left === 0 || (last.done === 0 && seqs === undefined)) return;
+      if (last.done === 0) break;
+      done += last.done;
+    }
+  }
+}
+
+/** Applies `step` to the selected dead letters. */
 async function onDead(
   invocation: QueueInvocation,
   [name, ...given]: readonly string[],
@@ -94,16 +116,14 @@ async function onDead(
     const total = Math.min(dead, max);
     using line = new ProgressLine(`${topic}: ${verb}`, io, (amount) => counted(amount, 'dead letter'));
     let progress: Step = { done: 0, left: dead };
-    for (let at = 0; at < total; at += MAILBOX_LIMITS.page) {
-      const limit = Math.min(MAILBOX_LIMITS.page, total - at);
-      const which = seqs === undefined ? { limit } : { seqs: seqs.slice(at, at + limit) };
-      const last = await step(client, topic, which).catch((error: unknown) => {
-        if (progress.done > 0) io.note(`${verb} ${counted(progress.done, 'dead letter')} before the error`);
-        throw error;
-      });
-      progress = { done: progress.done + last.done, left: last.left };
-      line.update({ done_bytes: progress.done, total_bytes: total });
-      if (last.left === 0 || (seqs === undefined && last.done === 0)) break;
+    try {
+      for await (const last of inSteps(total, seqs, (which) => step(client, topic, which))) {
+        progress = { done: progress.done + last.done, left: last.left };
+        line.update({ done_bytes: progress.done, total_bytes: total });
+      }
+    } catch (error) {
+      if (progress.done > 0) io.note(`${verb} ${counted(progress.done, 'dead letter')} before the error`);
+      throw error;
     }
     return { ...progress, wanted: total };
   });
