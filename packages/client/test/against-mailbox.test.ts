@@ -1,6 +1,6 @@
 /** The client of mailbox against the service. */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { after, test } from 'node:test';
 import { addressOf, AnswerError, MailboxClient } from '@ron/client';
 import { nodeFetch } from '@ron/client/node';
 import { isRonError } from '@ron/kernel';
@@ -10,10 +10,8 @@ import { startMailbox } from '@ron/testkit/service';
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 const text = (payload: Uint8Array): string => new TextDecoder().decode(payload);
 
-let service: { readonly url: string; readonly token: string };
-before(async () => {
-  service = await startMailbox({ after });
-});
+// Not in a hook: `after` would end it with the hook.
+const service = await startMailbox({ after });
 
 test('a message travels: send, receive, ack; and back: nack, dead letter, replay', async () => {
   const { url, token } = service;
