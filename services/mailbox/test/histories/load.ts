@@ -2,7 +2,7 @@
  * Producers and consumers that use a mailbox in every way, until they are stopped. They outlive the process of the mailbox:
  * while none runs they wait, and unanswered sends with an idempotency key and unanswered acks are sent again to the next one.
  */
-import type { ReceivedMessage } from '@ron/proto';
+import type { OutgoingMessage, ReceivedMessage } from '@ron/proto';
 import { bytesOf, KIB } from '@ron/testkit';
 import type { Recorder } from './history.ts';
 import { RecordingClient } from './recording-client.ts';
@@ -95,10 +95,15 @@ export class Load {
     }
   }
 
-  /** Each message has an idempotency key, and is sent again until it is answered, then once more. */
+  /**
+   * Each message has an idempotency key, and is sent again until it is answered. The last one of a process is sent once more
+   * to the next process.
+   */
   async #produceOnce(who: string, form: Form): Promise<void> {
     const client = this.#client(form);
+    let last: { readonly url: string; readonly message: OutgoingMessage } | undefined;
     for (let turn = 0; await this.#up(); turn += 1) {
+      if (last !== undefined && last.url !== this.#target.url) await countOf(client.send([last.message]));
       const idempotency_key = `${who} ${turn}`;
       const payload = payloadOf(idempotency_key, this.#random);
       const message = { topic: 'hooks.web', idempotency_key, payload };
@@ -110,6 +115,7 @@ export class Load {
       }
       const other = { ...message, payload: Buffer.from(`${idempotency_key}: another body`) };
       if (turn % 8 === 0) await countOf(client.send([other]));
+      if (answers > 0) last = { url: this.#target.url, message };
       this.sent += answers;
       await pause();
     }
