@@ -6,11 +6,20 @@ export type MailboxEvent =
   | { readonly kind: 'topic created'; readonly topic: string }
   | { readonly kind: 'topic full'; readonly topic: string; readonly problem: string }
   | {
-      readonly kind: 'message is dead';
+      readonly kind: 'messages are dead';
       readonly topic: string;
-      readonly id: string;
-      readonly seq: number;
       readonly reason: string;
+      readonly count: number;
+      /** The ids of the first few. */
+      readonly ids: readonly string[];
+    }
+  | {
+      readonly kind: 'dead letters removed';
+      readonly topic: string;
+      readonly by: 'replay' | 'delete';
+      readonly count: number;
+      /** The numbers of the first few. */
+      readonly seqs: readonly number[];
     }
   | {
       readonly kind: 'dead letters dropped';
@@ -28,15 +37,23 @@ export type MailboxEvent =
   | { readonly kind: 'compaction failed'; readonly problem: string }
   | { readonly kind: 'segment removed'; readonly segment: number; readonly moved: number };
 
-const ERRORS: ReadonlySet<MailboxEvent['kind']> = new Set([
-  'ledger broken',
-  'message damaged',
-  'log damaged',
-  'disk failed',
-]);
+const LEVELS: Readonly<Record<MailboxEvent['kind'], EventLevel>> = {
+  'topic created': 'info',
+  'topic full': 'warn',
+  'messages are dead': 'warn',
+  'dead letters removed': 'info',
+  'dead letters dropped': 'warn',
+  'message damaged': 'error',
+  'log damaged': 'error',
+  'ledger broken': 'error',
+  'ledger accepted': 'info',
+  'disk full': 'warn',
+  'disk failed': 'error',
+  'disk recovered': 'info',
+  'compaction failed': 'warn',
+  'segment removed': 'debug',
+};
 
 export function eventLevel({ kind }: MailboxEvent): EventLevel {
-  if (kind === 'topic created' || kind === 'ledger accepted' || kind === 'disk recovered') return 'info';
-  if (kind === 'segment removed') return 'debug';
-  return ERRORS.has(kind) ? 'error' : 'warn';
+  return LEVELS[kind];
 }

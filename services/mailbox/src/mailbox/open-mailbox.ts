@@ -147,6 +147,7 @@ export function connect(init: MailboxInit, opened: Opened) {
   opened.late.calls = {
     onSettlement: (topic, settlement) => settled.onSettlement(topic, settlement),
     onChanged: (changed) => {
+      settled.publish();
       for (const topic of changed) receivers.serve(topic);
       clock.onDue(state.nextDueMs() ?? Infinity);
     },

@@ -17,6 +17,8 @@ import { NewIds } from './new-id.ts';
 import { PendingSend } from './pending-send.ts';
 import type { Topic, Topics } from './topics.ts';
 
+/** A full topic is logged at most this often: its senders repeat their sends. */
+const FULL_EVERY_MS = 60_000;
 const NO_HEADERS: Readonly<Record<string, string>> = {};
 
 export interface SendsInit {
@@ -121,7 +123,7 @@ export class Sends {
     const { payload, delay_ms = 0 } = message;
     // [mailbox I-11]
     if (!topic.state.reserve(payload.length, this.#init.topics.policyOf(topic))) {
-      if (topic.refused_bytes === undefined) this.#init.onFull(topic, 'a send found no room');
+      this.#reportFull(topic, now.now_ms);
       topic.refused_bytes = payload.length;
       return undefined;
     }
@@ -145,6 +147,12 @@ export class Sends {
     });
     if (key_hash !== undefined) this.#inFlight.set(inFlightKey(message.topic, key_hash), send);
     return send;
+  }
+
+  #reportFull(topic: Topic, now_ms: number): void {
+    if (now_ms - topic.full_reported_ms < FULL_EVERY_MS) return;
+    topic.full_reported_ms = now_ms;
+    this.#init.onFull(topic, 'a send found no room');
   }
 
   async #store(admitted: readonly Admitted[], signal: AbortSignal): Promise<void> {

@@ -25,6 +25,8 @@ export interface Topic {
   holds: number;
   /** Payload bytes of the send that found no room last; undefined once a send found room. */
   refused_bytes: number | undefined;
+  /** When the log was last told that the topic is full; monotonic. */
+  full_reported_ms: number;
 }
 
 export interface TopicsInit {
@@ -123,6 +125,7 @@ export class Topics {
       exists: false,
       holds: 0,
       refused_bytes: undefined,
+      full_reported_ms: -Infinity,
     };
     this.#byName.set(name, topic);
     return topic;
