@@ -79,8 +79,8 @@ test('a damaged body is counted and reported once; another dead letter is not co
       assert.deepEqual(
         mail.events.filter(({ kind }) => kind.startsWith('message')),
         [
-          { kind: 'message is dead', topic: TOPIC, id: nacked.id, seq: nacked.seq, reason: 'nacked' },
-          { kind: 'message is dead', topic: TOPIC, id: damaged.id, seq: damaged.seq, reason: 'damaged' },
+          { kind: 'messages are dead', topic: TOPIC, reason: 'nacked', count: 1, ids: [nacked.id] },
+          { kind: 'messages are dead', topic: TOPIC, reason: 'damaged', count: 1, ids: [damaged.id] },
           { kind: 'message damaged', topic: TOPIC, id: damaged.id, seq: damaged.seq },
         ],
       );
