@@ -22,6 +22,7 @@ export class BackgroundWrites {
   }
 
   async drained(): Promise<void> {
-    await Promise.all(this.#pending);
+    // A write may begin another one.
+    while (this.#pending.size > 0) await Promise.all(this.#pending);
   }
 }
