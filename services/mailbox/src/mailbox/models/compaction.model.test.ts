@@ -12,6 +12,7 @@ import {
   type CompactionInit,
   type CompactionParts,
 } from './compaction.model.ts';
+import { brokenMailbox, type Bug } from './testing/broken-mailbox.ts';
 import { CrashPoints } from './testing/crash-points.ts';
 
 const PARTS: CompactionParts = { Mailbox, Compactor };
@@ -37,52 +38,57 @@ test('[mailbox I-4] [mailbox I-9] leases that are taken and acked while their se
   t.diagnostic(await checkCompaction(PARTS, RECEIVE_AND_ACK, 'compaction against receive and ack'));
 });
 
-const urlOf = (path: string): string => new URL(path, import.meta.url).href;
-const MAILBOX = { entry: urlOf('../mailbox.ts'), through: [urlOf('../open-mailbox.ts')] };
-const COMPACTOR = { entry: urlOf('../../store/compactor.ts') };
+const urlOf = (path: string): string => new URL(`../../${path}`, import.meta.url).href;
+const brokenCompactor = ({ file, find, replace }: Bug): Promise<Pick<CompactionParts, 'Compactor'>> =>
+  mutant(urlOf(file), find, replace, { entry: urlOf('store/compactor.ts') });
 
-const MUTANTS = [
+interface PlantedBug extends Bug {
+  readonly plant: (bug: Bug) => Promise<Partial<CompactionParts>>;
+  readonly calls: Calls;
+}
+
+const BUGS: readonly PlantedBug[] = [
   {
     bug: 'the check that a message is unsettled and its append are not one step',
-    file: '../../store/compact-segment.ts',
+    file: 'store/compact-segment.ts',
     find: 'appended: this.#log.append(records, this.#signal), rest',
     replace: 'appended: this.#log.rotate(this.#signal).then(() => this.#log.append(records, this.#signal)), rest',
-    init: COMPACTOR,
+    plant: brokenCompactor,
     calls: ACK,
     caught: /ledger broken/,
   },
   {
     bug: 'a message is moved although its ack is syncing',
-    file: '../live-view.ts',
+    file: 'mailbox/live-view.ts',
     find: 'if (state.isSettling(slot)) return',
     replace: 'if (seq < 0) return',
-    init: MAILBOX,
+    plant: brokenMailbox,
     calls: ACK,
     caught: /ledger broken/,
   },
   {
     bug: 'a segment is removed before the moves are durable',
-    file: '../../store/compact-segment.ts',
+    file: 'store/compact-segment.ts',
     find: '      await appended;\n',
     replace: '      void appended;\n',
-    init: COMPACTOR,
+    plant: brokenCompactor,
     calls: ACK,
     caught: /holds messages that cannot be read/,
   },
   {
     bug: 'a message moves without its attempts',
-    file: '../live-view.ts',
+    file: 'mailbox/live-view.ts',
     find: '      attempts,\n      nonce,',
     replace: '      attempts: 0,\n      nonce,',
-    init: MAILBOX,
+    plant: brokenMailbox,
     calls: RECEIVE_AND_ACK,
     caught: /an attempt of message \d+ is lost/,
   },
-] as const;
+];
 
-for (const { bug, file, find, replace, init, calls, caught } of MUTANTS) {
-  test(`caught: ${bug}`, async () => {
-    const broken = await mutant<Partial<CompactionParts>>(urlOf(file), find, replace, init);
-    await assert.rejects(checkCompaction({ ...PARTS, ...broken }, calls, bug), caught);
+for (const bug of BUGS) {
+  test(`caught: ${bug.bug}`, async () => {
+    const broken = await bug.plant(bug);
+    await assert.rejects(checkCompaction({ ...PARTS, ...broken }, bug.calls, bug.bug), bug.caught);
   });
 }

@@ -1,4 +1,4 @@
-/** A mailbox with one bug planted in a module that `open-mailbox.ts` imports. */
+/** A mailbox with one bug planted in a module that `open-mailbox.ts` imports, or that opens its log. */
 import { mutant } from '@ron/explorer';
 import type { Parts } from './model-mailbox.ts';
 
@@ -18,5 +18,5 @@ const urlOf = (path: string): string => new URL(`../../../${path}`, import.meta.
 export const brokenMailbox = ({ file, find, replace }: Bug): Promise<Parts> =>
   mutant(urlOf(file), find, replace, {
     entry: urlOf('mailbox/mailbox.ts'),
-    through: [urlOf('mailbox/open-mailbox.ts')],
+    through: ['mailbox/open-mailbox.ts', 'store/mailbox-log.ts', 'store/open-log.ts'].map(urlOf),
   });
