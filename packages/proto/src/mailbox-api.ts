@@ -105,7 +105,7 @@ export interface NackRequest {
   readonly delay_ms?: number;
   /** Kept with a dead letter. */
   readonly error?: string;
-  /** Make a dead letter of it now. */
+  /** Turns the messages into dead letters now. */
   readonly dead?: boolean;
 }
 
@@ -183,7 +183,7 @@ export interface DeadPageDto {
 /** Which dead letters to replay or delete: those of `seqs`, or the oldest. */
 export interface DeadSelection {
   readonly seqs?: readonly number[];
-  /** Default: a page. Without `seqs` only. */
+  /** At most this many. Default: a page. */
   readonly limit?: number;
 }
 

@@ -63,7 +63,7 @@ export const concurrency = declareConcurrency({
     lease_clock: {
       count: 1,
       criticality: 'critical',
-      does: 'makes delayed messages and expired leases visible again, or dead letters of them',
+      does: 'ends delays and leases: the message becomes visible again, or a dead letter',
     },
     compactor: {
       count: 1,
@@ -73,7 +73,7 @@ export const concurrency = declareConcurrency({
     retention: {
       count: 1,
       criticality: 'important',
-      does: 'makes dead letters of messages older than max_age, and drops dead letters beyond their limits',
+      does: 'turns messages older than max_age into dead letters, and drops dead letters beyond their limits',
     },
     prove: { count: 0, criticality: 'optional', does: 'verifies the log and the ledger from disk, one run at a time' },
     ...EVENT_TASK,

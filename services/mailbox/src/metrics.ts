@@ -53,14 +53,27 @@ function measureCounts(metrics: Metrics, counts: AllTopicCounts): void {
       perTopic(counts, (topic, each) => byLabel(topic, label, values(each))),
     );
   from('mailbox_sent_total', 'Sent messages, by topic and result.', 'result', ({ sent }) => sent);
-  from('mailbox_settled_total', 'Ended deliveries and dead letters, by outcome.', 'outcome', ({ settled }) => settled);
-  from('mailbox_stale_total', 'Tokens that were not of the latest delivery, by call.', 'op', ({ stale }) => stale);
-  metrics.counterFrom('mailbox_redelivered_total', 'Deliveries after the first of a message.', ['topic'], () =>
-    perTopic(counts, (topic, { redelivered }) => [{ labels: { topic }, value: redelivered }]),
+  from(
+    'mailbox_settled_total',
+    'Ended deliveries and settled messages, by topic and outcome.',
+    'outcome',
+    ({ settled }) => settled,
+  );
+  from(
+    'mailbox_stale_total',
+    'Tokens of earlier deliveries or settled messages, by topic and call.',
+    'op',
+    ({ stale }) => stale,
+  );
+  metrics.counterFrom(
+    'mailbox_redelivered_total',
+    'Deliveries after the first one of a message, by topic.',
+    ['topic'],
+    () => perTopic(counts, (topic, { redelivered }) => [{ labels: { topic }, value: redelivered }]),
   );
   metrics.counterFrom(
     'mailbox_dead_dropped_total',
-    'Dead letters that were dropped by the limits of their topic, by limit.',
+    'Dead letters that the limits of their topic dropped, by limit.',
     ['reason'],
     () =>
       perTopic(counts, (_topic, { dropped }) =>

@@ -25,19 +25,20 @@ const VERBS: Readonly<Record<string, Verb>> = {
   ack: {
     args: 'TOPIC TOKEN...',
     args_max: ARGS_MAX,
-    about: 'acknowledges messages: they are never delivered again; - reads tokens, or the JSON of receive',
+    about:
+      'acknowledges messages: they are never delivered again; - reads tokens or the JSON of receive from standard input',
     run: async (...call) => (await import('../queue/settle.ts')).ack(...call),
   },
   nack: {
     args: 'TOPIC TOKEN...',
     args_max: ARGS_MAX,
-    about: 'returns messages: they are delivered again after a backoff or --delay, or dead with --dead',
+    about: 'returns messages: they are delivered again after a backoff or --delay, or become dead letters with --dead',
     run: async (...call) => (await import('../queue/settle.ts')).nack(...call),
   },
   extend: {
     args: 'TOPIC TOKEN...',
     args_max: ARGS_MAX,
-    about: 'starts the visibility of leased messages anew',
+    about: 'restarts the visibility timeout of leased messages',
     run: async (...call) => (await import('../queue/settle.ts')).extend(...call),
   },
   peek: {
@@ -80,7 +81,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
   },
   accept: {
     args: '',
-    about: 'shows why a ledger is broken, and lets mailbox go on after your confirmation',
+    about: 'shows why a ledger is broken, and lets mailbox continue once you confirm',
     run: async (invocation) => (await import('../queue/accept.ts')).accept(invocation),
   },
 };
@@ -112,7 +113,7 @@ export default command({
     'ron queue replay orders --all': 'send all dead letters again',
     'ron queue policy orders --set max_deliveries=5': 'change a limit of the topic',
     'ron queue prove': 'verify every record on disk',
-    'ron queue accept --reason "disk replaced"': 'go on after a loss',
+    'ron queue accept --reason "disk replaced"': 'continue after a loss',
   },
   async run(invocation) {
     const { verb, args } = verbOf('queue', VERBS, invocation.args);

@@ -57,7 +57,7 @@ test('a topic that is nearly full, full, old or has dead letters is found, with 
       'ok 5 topics, 82 messages waiting',
       'warn topic many is 80 % full: 80 messages, 0 B',
       'fail topic big is 100 % full: 1 message, 1000 B',
-      'warn the oldest message of topic old waits for 1 h 0 min',
+      'warn the oldest message of topic old has waited for 1 h 0 min',
       'warn topic failed has 1 dead letter',
       'warn topic failing has 80 dead letters, and the oldest are dropped soon',
     ],

@@ -74,7 +74,7 @@ function fullFindings({ topic, ledger, bytes, policy }: TopicDto): Finding[] {
 
 function oldFindings({ topic, oldest_s, policy }: TopicDto): Finding[] {
   if (oldest_s === null || oldest_s * 1000 < policy.max_age_ms * OLD_PART) return [];
-  const what = `the oldest message of topic ${topic} waits for ${humanDuration(oldest_s * 1000)}`;
+  const what = `the oldest message of topic ${topic} has waited for ${humanDuration(oldest_s * 1000)}`;
   const fix = `it becomes a dead letter after ${humanDuration(policy.max_age_ms)}: check the receivers of the topic`;
   return [{ level: 'warn', what, fix }];
 }
@@ -96,7 +96,7 @@ export async function checkMailboxDisk(home: Home): Promise<Finding[]> {
     const { bavail, blocks, bsize } = await statfs(dir);
     const [free_bytes, reserve_bytes] = [bavail * bsize, reserveBytes(blocks * bsize)];
     const open: Finding = { level: 'warn', what: `${dir} is open to other users`, fix: `chmod 700 ${dir}` };
-    const fix = `free disk space in ${dir}; acknowledged messages are removed from disk by and by`;
+    const fix = `free disk space in ${dir}; acknowledged messages are removed from disk over time`;
     const what = `the disk of mailbox is ${free_bytes > reserve_bytes ? 'nearly full' : 'full, and sends are refused'}`;
     const full: Finding = {
       level: 'warn',

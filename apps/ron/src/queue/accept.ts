@@ -1,5 +1,5 @@
 /**
- * `ron queue accept`: shows why a ledger is broken, and lets mailbox go on once the operator confirms.
+ * `ron queue accept`: shows why a ledger is broken, and lets mailbox continue once the operator confirms.
  *
  * Contract: the next start of mailbox accepts exactly the problem that was shown; another one keeps the gate `ledger` closed.
  * The log records the problem and the reason. A mailbox of this node is restarted.
@@ -23,13 +23,13 @@ export async function accept(invocation: QueueInvocation): Promise<void> {
   if (problem === undefined || problem_sha256 === undefined)
     throw new CliError('failed', 'every ledger holds: there is nothing to accept');
   io.note(reportText(report));
-  await confirm(invocation, 'queue', 'Mailbox goes on; missing messages stay missing.');
+  await confirm(invocation, 'queue', 'Mailbox will continue without the missing messages.');
   const { writeAcceptance } = await import('@ron/mailbox/offline');
   await writeAcceptance(dir, { problem_sha256, reason });
   const isRestarted = await restartService('mailbox', values, io, signal);
   const rows: [string, string][] = [
     ['accepted', problem],
-    ['mailbox', isRestarted ? 'is ready' : 'goes on after its next start: restart it'],
+    ['mailbox', isRestarted ? 'is ready' : 'continues after its next start: restart it'],
   ];
   io.result(columns(rows), { problem, problem_sha256, reason, restarted: isRestarted });
 }

@@ -44,7 +44,7 @@ export const QUEUE_OPTIONS = {
   },
   follow: { type: 'boolean', doc: 'receive: go on until Ctrl-C, through restarts of mailbox.' },
   error: { type: 'string', value: 'TEXT', doc: 'nack: the reason of the failure; a dead letter keeps the last one.' },
-  dead: { type: 'boolean', doc: 'nack: make a dead letter of it now.' },
+  dead: { type: 'boolean', doc: 'nack: turn the messages into dead letters now.' },
   after: { type: 'string', value: 'SEQ', doc: 'dlq: only dead letters after this sequence number.' },
   all: { type: 'boolean', doc: 'replay, delete: all dead letters of the topic.' },
   set: {

@@ -180,7 +180,9 @@ class Sending implements Disposable {
     if (this.#sent + this.#duplicates > 0) io.note(`sent before the error: ${this.#counts()}`);
     const mayBeStored = !isRonError(error) || UNCERTAIN.has(error.code);
     if (mayBeStored && values['idempotency-key'] === undefined)
-      io.note(`${counted(unknown, 'message')} may be stored nevertheless; --idempotency-key makes it safe to repeat`);
+      io.note(
+        `${counted(unknown, 'message')} may have been stored; --idempotency-key makes it safe to repeat the command`,
+      );
     throw error;
   }
 

@@ -1,8 +1,9 @@
 /**
- * Writes that no caller waits for: the end of a lease whose receiver left, a dead letter that a read found.
+ * Work that no caller waits for: the end of a lease whose receiver left, a damaged message, the event of a dead letter.
  *
- * Contract: a write that fails is dropped: its message stays leased, and the end of that lease repeats the decision.
- * Bound: by the deliveries under way. `drained` resolves once all have ended; it is called before the log is closed.
+ * Contract: a failure is ignored. A message whose dead letter was not written stays leased, and the end of that lease repeats
+ * the decision. `drained` resolves once all work has ended; it is called before the log is closed.
+ * Bound: the messages of the deliveries in progress, and the reads of `SettledEvents`.
  */
 export class BackgroundWrites {
   readonly #pending = new Set<Promise<void>>();

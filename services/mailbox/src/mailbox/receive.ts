@@ -37,11 +37,11 @@ export interface DeliveriesInit {
   readonly topics: Topics;
   readonly reads: Pick<MessageReads, 'read'>;
   readonly appendLeased: (entries: readonly LeaseEntry[], signal: AbortSignal) => Promise<void>;
-  /** Makes a dead letter of a message whose record cannot be read. Must not reject. */
+  /** Turns a message whose record is damaged into a dead letter. Must not throw. */
   readonly onDamaged: (seq: number) => void;
-  /** Makes a dead letter of a message that used up its deliveries. Must not reject. */
+  /** Turns a message that used up its deliveries into a dead letter. Must not throw. */
   readonly onExhausted: (seq: number) => void;
-  /** Writes the end of leases without waiting for it. Must not reject. */
+  /** Writes the end of leases without waiting for it. Must not throw. */
   readonly writeLater: (entries: readonly LeaseEntry[]) => void;
   readonly onLeased: (due_ms: number) => void;
   readonly onVisible: (topic: string) => void;
@@ -139,7 +139,7 @@ export class Deliveries {
       const attempts = counts ? lease.attempts : lease.attempts - 1;
       this.#init.state.release(slot, undefined, attempts);
       const { seq, delivery, nonce } = lease;
-      // Without a length: a start makes it ready, too.
+      // A length of 0: a start makes the message ready as well.
       ended.push({ seq, delivery, attempts, nonce, until_ms: ended_ms, visibility_ms: 0 });
     }
     if (ended.length === 0) return;

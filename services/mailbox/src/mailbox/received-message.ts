@@ -5,7 +5,6 @@ import { b3Text } from './b3-text.ts';
 
 export type MessageDto = Omit<ReceivedMessage, 'token'>;
 
-/** `at`: the number of the message and its deliveries. */
 export function messageDto(
   { id, meta, payload }: StoredMessage,
   { seq, delivery, attempts }: Pick<ReceivedMessage, 'seq' | 'delivery' | 'attempts'>,

@@ -3,8 +3,8 @@
  *
  * Contract: a waiting message older than `max_age` becomes a dead letter (`expired`) once it is not leased. Dead letters
  * beyond their age, count or bytes are dropped, the oldest first; each drop is counted and logged. Nothing else is dropped.
- * Bound: `PAGE` messages of a step, then the event loop runs. One pass over the topics every `EVERY_MS`; the ages of dead
- * letters, which are not in the order of their numbers, are checked every `DEAD_AGES_EVERY_MS`.
+ * Bound: `PAGE` messages in a step, then the event loop runs. One pass over the topics every `EVERY_MS`; the ages of dead
+ * letters, which are not in the order of their sequence numbers, are checked every `DEAD_AGES_EVERY_MS`.
  * Cancellation: `run` ends by its signal, between two steps. A disk that fails ends the pass; the next one probes the disk
  * and tries again.
  */
@@ -25,8 +25,6 @@ const DEAD_AGES_EVERY_MS = 60_000;
 const PAGE = 128;
 const SEEN_STEP = 1024;
 const LOGGED_IDS = 8;
-/** The state keeps the second of a send, rounded down. */
-const SENT_WITHIN_MS = 1000;
 
 export interface RetentionInit {
   readonly state: MailboxState;
@@ -79,7 +77,7 @@ export class Retention {
     const dead_ms = sched.wall_ms();
     for (let after = 0; ;) {
       const page = state.waitingAfter(topic.state, after, PAGE);
-      const old = page.filter((slot) => state.sentMs(slot) + SENT_WITHIN_MS + max_age_ms <= dead_ms);
+      const old = page.filter((slot) => state.sentMs(slot) + max_age_ms <= dead_ms);
       const last = old.at(-1);
       if (last === undefined) return;
       after = state.seqOf(last);

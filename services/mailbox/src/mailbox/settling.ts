@@ -1,7 +1,7 @@
 /**
  * Settlements that are syncing: acks, dead letters and removals.
  *
- * Contract: from `settle` to the end of its sync, no receiver, timer or compaction touches the messages. The state changes in
+ * Contract: from `begin` to the end of the sync, no receiver, timer or compaction touches the messages. The state changes in
  * the synchronous step of the sync (`applied`, called by the record target). When the append fails, the messages that were
  * not made durable go back to the state that they had.
  * Bound: by the callers: at most 128 messages of each queued request, and a batch of each task.

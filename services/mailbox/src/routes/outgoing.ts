@@ -1,8 +1,8 @@
 /**
  * Messages to send, from a request: the checks that a schema cannot express.
  *
- * Contract: throws `validation` that names the message, or `payload_too_large`; then nothing of the request is stored. Keys and
- * headers are text that UTF-8 represents exactly, so that two keys are equal only if they were sent equal.
+ * Contract: throws `validation` or `payload_too_large` that names the message; then nothing of the request is stored. Keys and
+ * headers are text that UTF-8 represents exactly, so two different keys stay different on disk.
  * Bound: `MAILBOX_LIMITS`. Payloads of a framed batch are views of the body.
  */
 import { schemaCheck, type RouteContext, type Static } from '@ron/ingress';

@@ -116,7 +116,7 @@ export const NackBody = Type.Object(
     tokens,
     delay_ms: Type.Optional(Type.Integer({ minimum: 0, maximum: delay_ms })),
     error: Type.Optional(Type.String({ description: 'Kept with a dead letter. Cut after 1 KiB.' })),
-    dead: Type.Optional(Type.Boolean({ description: 'Makes a dead letter of the messages now.' })),
+    dead: Type.Optional(Type.Boolean({ description: 'Turns the messages into dead letters now.' })),
   },
   strict,
 );

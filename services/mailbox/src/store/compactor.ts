@@ -8,7 +8,7 @@
  *
  * Contract: a message that is live stays in the log at every moment, and a segment without an intact `base` does not become
  * the oldest one: it is compacted together with the segment before it. The ledger is checked after each compaction.
- * A failure is reported and repeated after a backoff of `BACKOFF_MS_MIN` to `BACKOFF_MS_MAX`. On a full disk a segment is only
+ * A failure is reported and retried after a backoff of `BACKOFF_MS_MIN` to `BACKOFF_MS_MAX`. On a full disk a segment is only
  * compacted if the moves leave a part of the reserve for acks.
  * Bound: one segment at a time, in steps (compact-segment.ts). Cancellation: by the signal, between two steps.
  */

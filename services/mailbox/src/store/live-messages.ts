@@ -1,6 +1,5 @@
 /**
- * The view of the messages in RAM that compaction and the ledger check need. All calls are synchronous and change nothing,
- * except `damaged`.
+ * The view of the messages in RAM that compaction needs. All calls are synchronous and change nothing, except `damaged`.
  */
 import type { Position } from '@ron/log';
 import type { DeadReason } from '@ron/proto';
@@ -46,6 +45,6 @@ export interface LiveMessages {
   isSeen(entry: SeenEntry): boolean;
   /** Remembered idempotency keys. */
   readonly seen_keys: number;
-  /** The body of a message is damaged: makes a dead letter of it, durably. Does nothing if it is gone or dead already. */
+  /** The body of a message is damaged: turns it into a dead letter, durably. Does nothing if it is gone or dead already. */
   damaged(seq: number, signal: AbortSignal): Promise<void>;
 }

@@ -47,7 +47,7 @@ const EMPTY = new Uint8Array(0);
 export class MailboxLog implements AsyncDisposable {
   readonly log: SegmentLog;
   readonly reserve: Reserve;
-  /** `read` and the like. */
+  /** Verified reads of messages and of the errors of dead letters. */
   readonly reader: MessageReader;
   readonly disk: DiskCondition;
   readonly #state: DurableState;

@@ -75,7 +75,7 @@ export interface ReturnEntry {
   readonly error: string | undefined;
 }
 
-/** `acked` and `dead` end the wait of a message, `removed` that of a dead letter (the page calls the age out `expired`: a dead letter with that reason). */
+/** `acked` and `dead` settle a waiting message, `removed` a dead letter. A message beyond `max_age` is `dead` with the reason `expired`. */
 export type SettledEntry =
   | { readonly outcome: 'acked'; readonly seq: number; readonly topic: string }
   | {
@@ -184,7 +184,7 @@ export interface MessageEntry {
    * segment, and this is its state; it is not counted as sent. The place of a dead letter holds its reason too.
    */
   readonly moved: MessageState | undefined;
-  /** Its body is damaged. The start makes a dead letter of it by a later `onSettled`. If the message is known, keep its place. */
+  /** Its body is damaged. The start turns it into a dead letter by a later `onSettled`. If the message is known, keep its place. */
   readonly isDamaged: boolean;
 }
 

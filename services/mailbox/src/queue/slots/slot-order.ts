@@ -1,8 +1,8 @@
 /**
  * Slots in the order of their sequence numbers, some of them visible.
  *
- * Contract: `firstVisible` and `visible` give visible slots by sequence number, `after` gives all. A slot at the end, the usual
- * place of a new one, is added in O(1); others and removals take a binary search and a move inside one block.
+ * Contract: `visible` returns visible slots by sequence number, `after` returns all. A slot at the end, the usual place of a
+ * new one, is added in O(1); others and removals take a binary search and a move inside one block.
  * Bound: 4 bytes for each slot in a FIFO; blocks of 512 that a removal leaves less than 3/4 full together are joined. A search for
  * a visible slot visits at most each block once, and the slots of one block.
  */

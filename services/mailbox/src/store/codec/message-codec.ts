@@ -10,7 +10,7 @@
  * `replaces`: the dead letter that this message replays and removes; one record, so that no crash can separate the two.
  * `state` is only in a moved message. Flags of the id: moved, dead.
  *
- * Contract: `decodeMeta` throws `MalformedRecord` unless every field ends inside the meta and the last one at its end. It
+ * Contract: `DecodedMeta` throws `MalformedRecord` unless every field ends inside the meta and the last one at its end. It
  * decodes texts when they are read: a start needs few of them.
  */
 import { crc32 } from 'node:zlib';
