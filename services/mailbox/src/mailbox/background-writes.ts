@@ -8,10 +8,6 @@
 export class BackgroundWrites {
   readonly #pending = new Set<Promise<void>>();
 
-  get depth(): number {
-    return this.#pending.size;
-  }
-
   run(write: () => Promise<unknown>): void {
     const pending = write()
       .then(

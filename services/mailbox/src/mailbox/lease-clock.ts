@@ -40,11 +40,7 @@ export class LeaseClock {
 
   /** A message is due then. */
   onDue(due_ms: number): void {
-    if (due_ms < this.#armed_ms) this.wake();
-  }
-
-  /** The next due time may have changed. */
-  wake(): void {
+    if (due_ms >= this.#armed_ms) return;
     this.#armed_ms = -Infinity;
     this.#earlier.notifyOne();
   }

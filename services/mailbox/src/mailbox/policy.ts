@@ -11,7 +11,6 @@ export type PolicyConfig = Pick<MailboxConfig, 'topics'>;
 
 interface Cached {
   readonly config: PolicyConfig;
-  readonly set: Partial<TopicPolicy>;
   readonly policy: TopicPolicy;
 }
 
@@ -32,7 +31,7 @@ export class Policies {
     const cached = this.#cached.get(set);
     if (cached?.config === config) return cached.policy;
     const policy = { ...defaultPolicy(topic, config), ...set };
-    this.#cached.set(set, { config, set, policy });
+    this.#cached.set(set, { config, policy });
     return policy;
   }
 }

@@ -9,13 +9,13 @@
 import { RollingWindow } from '@ron/kernel';
 import type { DropReason } from '@ron/proto';
 
-export const SENT_RESULTS = ['stored', 'duplicate', 'conflict', 'full', 'topic', 'failed'] as const;
-export type SentResult = (typeof SENT_RESULTS)[number];
-export const OUTCOMES = ['acked', 'nacked', 'timeout', 'dead', 'replayed', 'deleted', 'dropped'] as const;
+const SENT_RESULTS = ['stored', 'duplicate', 'conflict', 'full', 'topic', 'failed'] as const;
+type SentResult = (typeof SENT_RESULTS)[number];
+const OUTCOMES = ['acked', 'nacked', 'timeout', 'dead', 'replayed', 'deleted', 'dropped'] as const;
 export type Outcome = (typeof OUTCOMES)[number];
-export const TOKEN_OPS = ['ack', 'nack', 'extend'] as const;
+const TOKEN_OPS = ['ack', 'nack', 'extend'] as const;
 export type TokenOp = (typeof TOKEN_OPS)[number];
-export const DROP_REASONS = ['age', 'count', 'bytes'] as const satisfies readonly DropReason[];
+const DROP_REASONS = ['age', 'count', 'bytes'] as const satisfies readonly DropReason[];
 
 const LABELS_MAX = 64;
 const OTHER = 'other';

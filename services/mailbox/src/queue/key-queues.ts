@@ -53,11 +53,6 @@ export class KeyQueues implements HashRows {
     this.#mask = (1 << page_bits) - 1;
   }
 
-  /** Keys with a linked message. */
-  get size(): number {
-    return this.#heads.size;
-  }
-
   /** Remembers the key of a message, before `link`. */
   set(slot: Slot, key: string): void {
     const page = (this.#pages[slot >>> this.#bits] ??= this.#newPage());

@@ -5,6 +5,8 @@ import { NONE, type Slot, STATE } from './states.ts';
 
 const AT = { segment: 7, offset: 4096 };
 const PLACE = { segment: 3, offset: 128, payload_bytes: 100, meta_bytes: 20 };
+/** On disk: header, payload and meta of `PLACE`. */
+const RECORD_BYTES = 192;
 const LIMITS = { max_messages: 3, max_bytes: 250 };
 
 function newMailbox() {
@@ -47,9 +49,8 @@ test('the 257th topic is refused, and a topic without a message can be closed', 
   assert.throws(() => state.closeTopic(rest[9]!), /no messages/, 'a send is in flight');
   state.closeTopic(rest[8]!);
   assert.throws(() => state.closeTopic(rest[8]!), /removed once/);
-  assert.equal(state.topic('t8'), undefined);
   assert.equal(state.createTopic('more')?.index, rest[8]!.index);
-  assert.equal(state.topics().length, 256);
+  assert.equal(state.createTopic('t8'), undefined);
 });
 
 // [mailbox I-5]
@@ -100,10 +101,10 @@ test('a ready message that is settling is not visible', () => {
   const { state, topic, add } = newMailbox();
   const slot = add(1);
   state.beginSettle(slot);
-  assert.equal(state.firstVisible(topic), NONE);
+  assert.deepEqual(state.peek(topic, 1), []);
   assert.equal(topic.ready, 1);
   state.undoSettle(slot);
-  assert.equal(state.firstVisible(topic), slot);
+  assert.deepEqual(state.peek(topic, 1), [slot]);
 });
 
 test('a release keeps the attempts unless it states others, and a delivery keeps its number', () => {
@@ -126,8 +127,8 @@ test('an age never begins before the send', () => {
   assert.equal(state.sentMs(add(1)), 1_700_000_001_000);
 });
 
-test('a dead letter shows its reason and the place of its record, also after a move', () => {
-  const { state, add } = newMailbox();
+test('a dead letter shows its reason and the place of its record, even after a move', () => {
+  const { state, topic, add } = newMailbox();
   const slot = add(1);
   state.lease(slot, { delivery: 1, attempts: 1, nonce: 5, due_ms: 10 });
   for (const reason of ['max_deliveries', 'nacked', 'expired', 'damaged'] as const) {
@@ -144,31 +145,24 @@ test('a dead letter shows its reason and the place of its record, also after a m
   state.dead(dead, { reason: 'max_deliveries', dead_ms: 123.5, attempts: 6, at: { segment: 9, offset: 1 } });
   assert.deepEqual(state.view(dead).dead?.at, { segment: 9, offset: 1 });
   assert.deepEqual(state.view(dead).place, { ...PLACE, segment: 9 });
-  assert.deepEqual([state.liveMessages(3), state.liveMessages(9), state.topic('a')!.dead], [4, 1, 4]);
+  assert.deepEqual([state.liveBytes(3), state.liveBytes(9), topic.dead], [4 * RECORD_BYTES, RECORD_BYTES, 4]);
 });
 
-test('compaction sees where a live message lies, and the bytes of its record', () => {
+test('live bytes are those of the records of messages that are not gone', () => {
   const { state, add } = newMailbox();
   const slot = add(1);
-  assert.ok(state.isAt(1, PLACE));
-  assert.ok(!state.isAt(1, { ...PLACE, offset: 0 }));
-  assert.ok(!state.isAt(2, PLACE));
-  assert.equal(state.liveBytes(3), 192);
-  assert.equal(state.live_bytes, 192);
+  assert.deepEqual([state.liveBytes(3), state.live_bytes], [RECORD_BYTES, RECORD_BYTES]);
   state.acked(slot);
-  assert.ok(!state.isAt(1, PLACE));
-  assert.deepEqual([state.liveBytes(3), state.live_bytes, state.live_messages], [0, 0, 0]);
+  assert.deepEqual([state.liveBytes(3), state.live_bytes], [0, 0]);
 });
 
 // [mailbox I-8]
-test('the totals of a replay count settlements of messages that are not held', () => {
+test('a moved message of a removed segment is not counted as sent again', () => {
   const { state, topic } = newMailbox();
-  state.restoreTotals(topic, { sent: 10, acked: 5, gone: 2 });
-  assert.deepEqual(topic.ledger(), { sent: 10, acked: 5, ready: 0, delayed: 0, leased: 0, dead: 0, gone: 2 });
-  assert.equal(topic.ledgerGap(), 3);
+  state.restoreTotals(topic, { sent: 10, acked: 6, gone: 1 });
   for (const seq of [1, 2, 3])
     state.add({ topic, seq, place: PLACE, sent_ms: 0, due_ms: undefined, key: undefined, isMoved: true });
-  assert.equal(topic.ledgerGap(), 0);
+  assert.deepEqual(topic.ledger(), { sent: 10, acked: 6, ready: 3, delayed: 0, leased: 0, dead: 0, gone: 1 });
 });
 
 test('a dead letter that moves without its damaged payload has another reason, and no bytes', () => {

@@ -176,14 +176,6 @@ export class MailboxState {
     return (this.#table.wordOf(slot) & FLAG.settling) !== 0;
   }
 
-  /** The live message or dead letter `seq` lies exactly there. For compaction. */
-  isAt(seq: number, { segment, offset }: Position): boolean {
-    const slot = this.#table.find(seq);
-    if (slot === NONE) return false;
-    const place = this.#table.placeOf(slot);
-    return place.segment === segment && place.offset === offset;
-  }
-
   /** The slot if the token is for the latest delivery of a waiting message (it may be settling). [mailbox I-5] */
   check(topic: TopicState, token: TokenParts): TokenCheck {
     if (!(token.seq >= 1 && token.seq <= this.last_seq && token.delivery >= 1)) return 'unknown';
@@ -193,11 +185,6 @@ export class MailboxState {
     if (this.#table.stateOf(slot) === STATE.dead) return 'stale';
     const { delivery, nonce } = this.#table.leaseOf(slot);
     return delivery === token.delivery && nonce === token.nonce ? slot : 'stale';
-  }
-
-  /** The next message for a receiver; `NONE` if none is visible. It stays visible until `lease`. */
-  firstVisible(topic: TopicState): Slot {
-    return topic.waiting_order.visible(1)[0] ?? NONE;
   }
 
   /** Up to `max` visible messages from the front, without a change. [mailbox I-6] */
@@ -343,20 +330,12 @@ export class MailboxState {
   // --- segments
   /** Bytes of the message records of live messages and dead letters in the segment. */
   liveBytes(segment: number): number {
-    return this.#segments.of(segment).bytes;
-  }
-
-  liveMessages(segment: number): number {
-    return this.#segments.of(segment).messages;
+    return this.#segments.bytesOf(segment);
   }
 
   /** The same for all segments. */
   get live_bytes(): number {
-    return this.#segments.total.bytes;
-  }
-
-  get live_messages(): number {
-    return this.#segments.total.messages;
+    return this.#segments.total_bytes;
   }
 
   /** The only place where a message changes state or flags: keeps the counts, the due heap and the visible messages in agreement. */

@@ -109,11 +109,6 @@ export class MessageTable implements HashRows, HeapRows {
     return this.#pages.live;
   }
 
-  /** Pages in memory. */
-  get pages(): number {
-    return this.#pages.pages;
-  }
-
   /** The row of a message; `NONE` if there is none. */
   find(seq: number): Slot {
     let slot = this.#hash.first(hashOfSeq(seq));

@@ -108,12 +108,6 @@ export class SeenKeys {
     return Math.max(0, policy_window_ms - keys.evicted_left_ms);
   }
 
-  /** Up to `max` keys with `after` < seq <= `upto`, by seq, ended ones too. */
-  list(topic: TopicState, after: number, upto: number, max: number): SeenKey[] {
-    const slots = this.#known(topic)?.order.after(after, max) ?? [];
-    return slots.filter((slot) => this.#table.seqOf(slot) <= upto).map((slot) => ({ ...this.#table.row(slot), topic }));
-  }
-
   #known(topic: TopicState): TopicKeys | undefined {
     const keys = this.#topics[topic.index];
     return keys?.topic === topic ? keys : undefined;

@@ -11,18 +11,16 @@ interface Use {
   messages: number;
 }
 
-const UNUSED: Readonly<Use> = { bytes: 0, messages: 0 };
-
 export class SegmentUse {
   readonly #segments = new Map<number, Use>();
-  readonly #total: Use = { bytes: 0, messages: 0 };
+  #total_bytes = 0;
 
-  get total(): Readonly<Use> {
-    return this.#total;
+  get total_bytes(): number {
+    return this.#total_bytes;
   }
 
-  of(segment: number): Readonly<Use> {
-    return this.#segments.get(segment) ?? UNUSED;
+  bytesOf(segment: number): number {
+    return this.#segments.get(segment)?.bytes ?? 0;
   }
 
   add(place: MessagePlace): void {
@@ -45,7 +43,6 @@ export class SegmentUse {
     const bytes = by * recordBytes(payload_bytes, meta_bytes);
     use.bytes += bytes;
     use.messages += by;
-    this.#total.bytes += bytes;
-    this.#total.messages += by;
+    this.#total_bytes += bytes;
   }
 }

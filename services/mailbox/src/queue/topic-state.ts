@@ -9,10 +9,7 @@ import { type OrderRows, SlotOrder } from './slots/slot-order.ts';
 import { STATE, type State } from './states.ts';
 
 /** The limits that `reserve` checks. */
-export interface TopicLimits {
-  readonly max_messages: number;
-  readonly max_bytes: number;
-}
+type TopicLimits = Pick<TopicPolicy, 'max_messages' | 'max_bytes'>;
 
 /** The totals that no message in the table shows. */
 export interface LedgerTotals {
@@ -25,8 +22,6 @@ export class TopicState {
   readonly name: string;
   /** 0..255; the number of the topic in the message table. */
   readonly index: number;
-  /** The fields of the policy that were set for this topic. Written by the caller. */
-  policy_set: Partial<TopicPolicy> = {};
 
   sent = 0;
   acked = 0;

@@ -22,10 +22,6 @@ export class Topics {
     return [...this.#byName.values()];
   }
 
-  get size(): number {
-    return this.#byName.size;
-  }
-
   find(name: string): TopicState | undefined {
     return this.#byName.get(name);
   }
