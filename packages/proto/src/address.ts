@@ -45,9 +45,9 @@ export function checkAddress(input: unknown): AddressResult {
 
 /** The address of a hash. Throws a RangeError unless it has 32 bytes: that is a defect of the caller. */
 export function formatAddress(hash: Uint8Array): Address {
-  const address = ADDRESS_PREFIX + hash.toHex();
-  if (!isAddress(address)) throw new RangeError(`a hash has ${ADDRESS_HASH_BYTES} bytes, this one has ${hash.length}`);
-  return address;
+  if (hash.length !== ADDRESS_HASH_BYTES)
+    throw new RangeError(`a hash has ${ADDRESS_HASH_BYTES} bytes, this one has ${hash.length}`);
+  return `${ADDRESS_PREFIX}${hash.toHex()}` as Address;
 }
 
 /** The 32 bytes of the hash. */

@@ -41,68 +41,71 @@ const MAILBOX_KEYS = {
   }),
 };
 
+/** The bounds of each field of a policy, in the configuration and in `PUT /v1/mailbox/{topic}`. */
+export const POLICY_BOUNDS = {
+  max_messages: { min: 1, max: 16_000_000 },
+  max_bytes: { min: '1KiB', max: '16TiB' },
+  max_age: { min: '1s', max: '366d' },
+  max_deliveries: { min: 1, max: 1000 },
+  window: { min: '1s', max: '7d' },
+  dead_max_age: { min: '1s', max: '366d' },
+  dead_max_messages: { min: 1, max: 1_000_000 },
+  dead_max_bytes: { min: '1KiB', max: '16TiB' },
+} as const;
+
 /** The policy of a topic without a policy of its own. */
 const TOPIC_KEYS = {
   'topics.max_messages': key.integer({
     default: 1_000_000,
-    min: 1,
-    max: 16_000_000,
+    ...POLICY_BOUNDS.max_messages,
     doc: 'Most waiting messages of a topic; further sends get 507.',
     reloadable: true,
   }),
   'topics.max_bytes': key.size({
     default: '4GiB',
-    min: '1KiB',
-    max: '16TiB',
+    ...POLICY_BOUNDS.max_bytes,
     doc: 'Most payload bytes of the waiting messages of a topic; further sends get 507.',
     reloadable: true,
   }),
   'topics.max_age': key.duration({
     default: '7d',
-    min: '1s',
-    max: '366d',
+    ...POLICY_BOUNDS.max_age,
     doc: 'Age at which a message becomes a dead letter (`expired`).',
     reloadable: true,
   }),
   'topics.max_deliveries': key.integer({
     default: 12,
-    min: 1,
-    max: 1000,
+    ...POLICY_BOUNDS.max_deliveries,
     doc: 'Failed deliveries after which a message becomes a dead letter.',
     reloadable: true,
   }),
   'topics.window': key.duration({
     default: '5m',
-    min: '1s',
-    max: '7d',
+    ...POLICY_BOUNDS.window,
     doc: 'How long an idempotency key is remembered.',
     reloadable: true,
   }),
   'topics.hooks_window': key.duration({
     default: '24h',
-    min: '1s',
-    max: '7d',
+    ...POLICY_BOUNDS.window,
     doc: 'The same for topics below `hooks.`.',
     reloadable: true,
   }),
   'topics.dead_max_age': key.duration({
     default: '14d',
-    min: '1s',
-    max: '366d',
+    ...POLICY_BOUNDS.dead_max_age,
     doc: 'Age at which a dead letter is dropped.',
     reloadable: true,
   }),
   'topics.dead_max_messages': key.integer({
     default: 100_000,
-    min: 1,
-    max: 1_000_000,
+    ...POLICY_BOUNDS.dead_max_messages,
     doc: 'Most dead letters of a topic; beyond that, the oldest are dropped.',
     reloadable: true,
   }),
   'topics.dead_max_bytes': key.size({
     default: '1GiB',
-    min: '1KiB',
-    max: '16TiB',
+    ...POLICY_BOUNDS.dead_max_bytes,
     doc: 'Most payload bytes of the dead letters of a topic; beyond that, the oldest are dropped.',
     reloadable: true,
   }),

@@ -8,7 +8,7 @@ import { humanDuration, humanSize } from '../format.ts';
 import type { Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { counted } from '../queue/mailbox-service.ts';
-import { differenceOf } from '../queue/stats.ts';
+import { differenceOf, waitingOf } from '../queue/stats.ts';
 import { withClient } from '../service-client.ts';
 import type { Finding } from './finding.ts';
 
@@ -39,7 +39,7 @@ export async function checkMailbox(home: Home, io: Io, signal: AbortSignal): Pro
 }
 
 export function topicFindings(topics: readonly TopicDto[]): Finding[] {
-  const waiting = topics.reduce((sum, { ledger }) => sum + ledger.ready + ledger.delayed + ledger.leased, 0);
+  const waiting = topics.reduce((sum, { ledger }) => sum + waitingOf(ledger), 0);
   const problems = topics.flatMap((topic) => [
     ...ledgerFindings(topic),
     ...fullFindings(topic),
@@ -64,7 +64,7 @@ function ledgerFindings({ topic, ledger }: TopicDto): Finding[] {
 }
 
 function fullFindings({ topic, ledger, bytes, policy }: TopicDto): Finding[] {
-  const messages = ledger.ready + ledger.delayed + ledger.leased;
+  const messages = waitingOf(ledger);
   const part = Math.max(messages / policy.max_messages, bytes / policy.max_bytes);
   if (part < FULL_PART) return [];
   const what = `topic ${topic} is ${Math.min(100, Math.floor(part * 100))} % full: ${counted(messages, 'message')}, ${humanSize(bytes)}`;

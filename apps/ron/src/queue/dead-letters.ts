@@ -1,6 +1,6 @@
 /** `ron queue dlq`, `replay` and `delete`: dead letters of a topic. */
 import type { MailboxClient } from '@ron/client';
-import { MAILBOX_LIMITS, type DeadLetterDto } from '@ron/proto';
+import { MAILBOX_LIMITS, type DeadLetterDto, type DeadSelection } from '@ron/proto';
 import { usage } from '../args.ts';
 import { confirm } from '../confirm.ts';
 import { columns, humanSize } from '../format.ts';
@@ -56,8 +56,6 @@ interface Step {
   readonly left: number;
 }
 
-type Selection = { readonly seqs?: readonly number[]; readonly limit?: number };
-
 /** Sends dead letters again, as new messages. */
 export async function replay(invocation: QueueInvocation, args: readonly string[]): Promise<void> {
   const { signal } = invocation;
@@ -85,7 +83,7 @@ export async function remove(invocation: QueueInvocation, args: readonly string[
 export async function* inSteps(
   total: number,
   seqs: readonly number[] | undefined,
-  step: (which: Selection) => Promise<Step>,
+  step: (which: DeadSelection) => Promise<Step>,
 ): AsyncGenerator<Step, void, void> {
   const { page } = MAILBOX_LIMITS;
   for (let at = 0; at < total; at += page) {
@@ -105,7 +103,7 @@ async function onDead(
   invocation: QueueInvocation,
   [name, ...given]: readonly string[],
   verb: keyof typeof MISSES,
-  step: (client: MailboxClient, topic: string, which: Selection) => Promise<Step>,
+  step: (client: MailboxClient, topic: string, which: DeadSelection) => Promise<Step>,
 ): Promise<void> {
   const { io, signal } = invocation;
   const topic = topicArg(name!);

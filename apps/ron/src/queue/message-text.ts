@@ -1,11 +1,11 @@
 /** Messages as text, for a person or a pipe, and as JSON. */
-import type { ReceivedMessage } from '@ron/proto';
+import type { PeekedMessage, ReceivedMessage } from '@ron/proto';
 import { columns } from '../format.ts';
 import { dateOf } from '../names/show-name.ts';
 import { printable } from '../printable.ts';
 
 /** A peeked message has no token. */
-export type ShownMessage = Omit<ReceivedMessage, 'token'> & Partial<Pick<ReceivedMessage, 'token'>>;
+export type ShownMessage = PeekedMessage & Partial<Pick<ReceivedMessage, 'token'>>;
 
 /** The payload as text; undefined if it is not UTF-8. */
 export function textOf(payload: Uint8Array): string | undefined {

@@ -29,12 +29,12 @@ export function requireBalance(topics: readonly Pick<TopicDto, 'topic' | 'ledger
   if (broken.length > 0) throw new CliError('data', `the ledger does not balance: ${broken.join(', ')}`, 'ledger');
 }
 
-const waitingOf = ({ ready, delayed, leased }: TopicLedger): number => ready + delayed + leased;
+export const waitingOf = ({ ready, delayed, leased }: TopicLedger): number => ready + delayed + leased;
 
 /** One message a minute is 0.02 a second. */
 const rateText = (per_s: number): string => per_s.toFixed(per_s < 10 ? 2 : 0);
 
-export function topicTable(topics: readonly TopicDto[]): string {
+function topicTable(topics: readonly TopicDto[]): string {
   const head = ['TOPIC', 'READY', 'DELAYED', 'LEASED', 'DEAD', 'BYTES', 'OLDEST', 'SENT/S', 'ACKED/S'];
   const rows = topics.map(({ topic, ledger, bytes, oldest_s, sent_per_s, acked_per_s }) => [
     topic,
@@ -47,7 +47,7 @@ export function topicTable(topics: readonly TopicDto[]): string {
   return table(head, rows);
 }
 
-export function topicText(found: TopicDto): string {
+function topicText(found: TopicDto): string {
   const { topic, ledger, bytes, dead_bytes, oldest_s, window_ms, keys } = found;
   const { sent, acked, ready, delayed, leased, dead, gone } = ledger;
   const sum = `${acked} acked + ${ready} ready + ${delayed} delayed + ${leased} leased + ${dead} dead + ${gone} gone`;

@@ -7,13 +7,19 @@
  * Bound: `GROUP_MESSAGES` messages and `GROUP_BYTES` payload bytes of a group. Cancellation: between two groups.
  */
 import { RonError, sched } from '@ron/kernel';
-import { formatUlid, MAILBOX_LIMITS, type DeadLetterDto, type DeadPageDto } from '@ron/proto';
+import {
+  formatAddress,
+  formatUlid,
+  MAILBOX_LIMITS,
+  type DeadLetterDto,
+  type DeadPageDto,
+  type DeadSelection,
+} from '@ron/proto';
 import type { MailboxState } from '../queue/mailbox-state.ts';
 import { NONE, STATE, type Slot } from '../queue/states.ts';
 import type { MailboxLog } from '../store/mailbox-log.ts';
 import type { StoredMessage } from '../store/read-message.ts';
 import type { SettledEntry } from '../store/records.ts';
-import { b3Text } from './b3-text.ts';
 import type { MessageReads } from './message-reads.ts';
 import { NewIds } from './new-id.ts';
 import { PendingSend } from './pending-send.ts';
@@ -22,12 +28,6 @@ import type { Topic, Topics } from './topics.ts';
 
 const GROUP_MESSAGES = MAILBOX_LIMITS.batch_messages;
 const GROUP_BYTES = MAILBOX_LIMITS.batch_bytes;
-
-/** Dead letters by number, or the oldest. */
-export interface Which {
-  readonly seqs?: readonly number[];
-  readonly limit: number;
-}
 
 export interface DeadLettersInit {
   readonly state: MailboxState;
@@ -62,13 +62,16 @@ export class DeadLetters {
     return slots.length > limit ? { dead, next: seqs.at(-1)! } : { dead };
   }
 
-  async delete(topic: Topic, which: Which, by: SettledBy, signal: AbortSignal): Promise<number> {
+  async delete(topic: Topic, which: DeadSelection, signal: AbortSignal): Promise<number> {
+    const { limit = MAILBOX_LIMITS.page } = which;
     let deleted = 0;
-    for (let after = 0; deleted < which.limit;) {
-      const group = this.#next(topic, which, after, Math.min(GROUP_MESSAGES, which.limit - deleted));
+    for (let after = 0; deleted < limit;) {
+      const group = this.#next(topic, which, after, Math.min(GROUP_MESSAGES, limit - deleted));
       if (group.length === 0) return deleted;
       after = group.at(-1)!;
-      const settlements = group.filter((seq) => this.#isFree(seq)).map((seq) => this.#begin(topic, seq, by));
+      const settlements = group
+        .filter((seq) => this.#init.state.findDead(seq) !== NONE)
+        .map((seq) => this.#begin(topic, seq, 'delete'));
       const entries = settlements.map(({ entry }) => entry);
       await this.#init.settling.commit(settlements, () => this.#init.log.appendSettled(entries, signal));
       deleted += settlements.length;
@@ -76,10 +79,11 @@ export class DeadLetters {
     return deleted;
   }
 
-  async replay(topic: Topic, which: Which, signal: AbortSignal): Promise<number> {
+  async replay(topic: Topic, which: DeadSelection, signal: AbortSignal): Promise<number> {
+    const { limit = MAILBOX_LIMITS.page } = which;
     let replayed = 0;
-    for (let after = 0; replayed < which.limit;) {
-      const group = this.#next(topic, which, after, Math.min(GROUP_MESSAGES, which.limit - replayed));
+    for (let after = 0; replayed < limit;) {
+      const group = this.#next(topic, which, after, Math.min(GROUP_MESSAGES, limit - replayed));
       const copies = await this.#copies(topic, group, signal);
       if (copies.after === undefined) return replayed;
       after = copies.after;
@@ -93,7 +97,7 @@ export class DeadLetters {
   }
 
   /** The next dead letters after a number, by number. */
-  #next(topic: Topic, { seqs }: Which, after: number, max: number): number[] {
+  #next(topic: Topic, { seqs }: DeadSelection, after: number, max: number): number[] {
     const { state } = this.#init;
     if (seqs === undefined) return state.deadAfter(topic.state, after, max).map((slot) => state.seqOf(slot));
     const left = seqs.filter((seq) => seq > after && this.#slotOf(topic, seq) !== NONE);
@@ -105,12 +109,6 @@ export class DeadLetters {
     const slot = state.find(seq);
     if (slot === NONE || state.stateOf(slot) !== STATE.dead) return NONE;
     return state.topicOf(slot) === topic.state ? slot : NONE;
-  }
-
-  #isFree(seq: number): boolean {
-    const { state } = this.#init;
-    const slot = state.find(seq);
-    return slot !== NONE && state.stateOf(slot) === STATE.dead && !state.isSettling(slot);
   }
 
   #begin(topic: Topic, seq: number, by: SettledBy) {
@@ -151,7 +149,7 @@ export class DeadLetters {
   /** Stores the messages and removes their dead letters in one group; leaves out those that were settled meanwhile. */
   async #store(topic: Topic, copies: readonly Copy[], signal: AbortSignal) {
     const policy = this.#init.topics.policyOf(topic);
-    const free = copies.filter(({ seq }) => this.#isFree(seq));
+    const free = copies.filter(({ seq }) => this.#init.state.findDead(seq) !== NONE);
     const fits = free.findIndex(({ send }) => !topic.state.reserve(send.payload.length, policy));
     const taken = fits === -1 ? free : free.slice(0, fits);
     const settlements = taken.map(({ seq }) => this.#begin(topic, seq, 'replay'));
@@ -182,7 +180,7 @@ export class DeadLetters {
       ...(error !== undefined && { error }),
       ...(meta?.key !== undefined && { key: meta.key }),
       headers: meta?.headers ?? {},
-      b3: meta === undefined ? '' : b3Text(meta.b3),
+      b3: meta === undefined ? '' : formatAddress(meta.b3),
       bytes: place.payload_bytes,
       sent_ms: meta?.sent_ms ?? sent_ms,
       dead_ms: dead.dead_ms,

@@ -4,11 +4,11 @@
  *
  * Contract: does nothing if the message is gone, dead or being settled. Resolves when the dead letter is durable.
  */
-import { sched } from '@ron/kernel';
 import type { DeadReason } from '@ron/proto';
 import type { MailboxState } from '../queue/mailbox-state.ts';
 import { NONE, STATE } from '../queue/states.ts';
 import type { SettledEntry } from '../store/records.ts';
+import { deadEntry } from './dead-entry.ts';
 import type { LastErrors } from './last-errors.ts';
 import type { SettledBy, Settling } from './settling.ts';
 
@@ -27,13 +27,10 @@ export class ForcedDead {
   }
 
   async make(seq: number, reason: DeadReason, by: SettledBy, signal: AbortSignal): Promise<void> {
-    const { state, settling, errors, appendSettled } = this.#init;
+    const { state, settling, appendSettled } = this.#init;
     const slot = state.find(seq);
     if (slot === NONE || state.stateOf(slot) === STATE.dead || state.isSettling(slot)) return;
-    const { attempts, topic } = state.view(slot);
-    const dead_ms = sched.wall_ms();
-    const error = errors.of(seq);
-    const entry: SettledEntry = { outcome: 'dead', seq, topic: topic.name, reason, attempts, dead_ms, error };
+    const entry = deadEntry(this.#init, slot, reason);
     const settlement = settling.begin(entry, by);
     await settling.commit([settlement], () => appendSettled([entry], signal));
   }

@@ -12,6 +12,7 @@ import type { MailboxState } from '../queue/mailbox-state.ts';
 import { NONE, STATE, type Slot } from '../queue/states.ts';
 import type { SettledEntry } from '../store/records.ts';
 import { backoff_ms } from './backoff.ts';
+import { deadEntry } from './dead-entry.ts';
 import type { LastErrors } from './last-errors.ts';
 import type { Settlement, Settling } from './settling.ts';
 import type { Topics } from './topics.ts';
@@ -84,22 +85,19 @@ export class LeaseClock {
 
   /** [mailbox I-7] Ends the delay or the lease of a message. */
   #end(slot: Slot, now_ms: number): Settlement | undefined {
-    const { state, topics, settling, errors } = this.#init;
+    const { state, topics, settling } = this.#init;
     if (state.stateOf(slot) === STATE.delayed) {
       state.release(slot, undefined);
       return undefined;
     }
-    const { seq, attempts } = state.view(slot);
+    const { attempts } = state.view(slot);
     const topic = topics.of(state.topicOf(slot));
     topic.counts.settled.timeout += 1;
     if (attempts < topics.policyOf(topic).max_deliveries) {
       state.release(slot, now_ms + backoff_ms(attempts));
       return undefined;
     }
-    const error = errors.of(seq);
-    const reason = 'max_deliveries';
-    const dead_ms = sched.wall_ms();
-    return settling.begin({ outcome: 'dead', seq, topic: topic.name, reason, attempts, dead_ms, error }, 'timeout');
+    return settling.begin(deadEntry(this.#init, slot, 'max_deliveries'), 'timeout');
   }
 
   #prolong(dead: readonly Settlement[]): void {

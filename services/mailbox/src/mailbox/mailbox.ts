@@ -13,19 +13,21 @@ import { RonError } from '@ron/kernel';
 import {
   MAILBOX_LIMITS,
   type DeadPageDto,
+  type DeadSelection,
+  type DeletedDto,
   type NackRequest,
   type OutgoingMessage,
+  type PeekedMessage,
   type ReceiveRequest,
+  type ReplayedDto,
   type SendResult,
   type TokenResult,
   type TopicDto,
   type TopicPolicy,
 } from '@ron/proto';
-import type { Which } from './dead-letters.ts';
 import { openParts, type MailboxInit, type MailboxParts } from './open-mailbox.ts';
-import type { Delivery, MailboxOperations } from './operations.ts';
-import type { Wanted } from './receive.ts';
-import { messageDto, type MessageDto } from './received-message.ts';
+import { completed, type Delivery, type MailboxOperations } from './operations.ts';
+import { messageDto } from './received-message.ts';
 import { topicDto } from './topic-dto.ts';
 import type { Topic } from './topics.ts';
 
@@ -52,7 +54,7 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
   async receive(topic: string, request: ReceiveRequest, signal: AbortSignal): Promise<Delivery> {
     signal.throwIfAborted();
     const { deliveries } = this.parts;
-    const taken = deliveries.take(topic, wantedOf(request));
+    const taken = deliveries.take(topic, completed(request));
     return taken === undefined ? NOTHING : await deliveries.deliver(taken, signal);
   }
 
@@ -63,8 +65,8 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
     draining: AbortSignal,
   ): Promise<Delivery> {
     const { receivers, deliveries } = this.parts;
-    const { wait_ms = 0 } = request;
-    const taken = await receivers.wait(topic, wantedOf(request), { wait_ms, signal, draining });
+    const wanted = completed(request);
+    const taken = await receivers.wait(topic, wanted, { wait_ms: wanted.wait_ms, signal, draining });
     return taken === undefined ? NOTHING : await deliveries.deliver(taken, signal);
   }
 
@@ -107,10 +109,10 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
     return this.topic(name);
   }
 
-  async peek(name: string, limit: number, signal: AbortSignal): Promise<readonly MessageDto[]> {
+  async peek(name: string, limit: number, signal: AbortSignal): Promise<readonly PeekedMessage[]> {
     const { state, reads } = this.parts;
     const seqs = state.peek(this.#topic(name).state, limit).map((slot) => state.seqOf(slot));
-    const messages: MessageDto[] = [];
+    const messages: PeekedMessage[] = [];
     let bytes = 0;
     for (const seq of seqs) {
       const slot = state.find(seq);
@@ -128,15 +130,15 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
     return await this.parts.dead.list(this.#topic(name), after, limit, signal);
   }
 
-  async replayDead(name: string, which: Which, signal: AbortSignal) {
+  async replayDead(name: string, which: DeadSelection, signal: AbortSignal): Promise<ReplayedDto> {
     const topic = this.#topic(name);
     const replayed = await this.parts.dead.replay(topic, which, signal);
     return { replayed, left: topic.state.dead };
   }
 
-  async deleteDead(name: string, which: Which, signal: AbortSignal) {
+  async deleteDead(name: string, which: DeadSelection, signal: AbortSignal): Promise<DeletedDto> {
     const topic = this.#topic(name);
-    const deleted = await this.parts.dead.delete(topic, which, 'delete', signal);
+    const deleted = await this.parts.dead.delete(topic, which, signal);
     return { deleted, left: topic.state.dead };
   }
 
@@ -165,12 +167,4 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
     if (topic === undefined) throw new RonError('not_found', `there is no topic ${name}`);
     return topic;
   }
-}
-
-function wantedOf({ max, bytes_max, visibility_ms }: ReceiveRequest): Wanted {
-  return {
-    max: max ?? 1,
-    bytes_max: bytes_max ?? MAILBOX_LIMITS.receive_bytes_default,
-    visibility_ms: visibility_ms ?? MAILBOX_LIMITS.visibility_ms_default,
-  };
 }

@@ -4,16 +4,21 @@
  * Contract: the promises of `../invariants.ts`. Each call rejects with a `RonError`: `storage_full` (507), `not_ready` (503),
  * `not_found` (404: no such topic), `busy`, `timeout`, `draining`.
  */
-import type {
-  DeadPageDto,
-  NackRequest,
-  OutgoingMessage,
-  ReceivedMessage,
-  ReceiveRequest,
-  SendResult,
-  TokenResult,
-  TopicDto,
-  TopicPolicy,
+import {
+  MAILBOX_LIMITS,
+  type DeadPageDto,
+  type DeadSelection,
+  type DeletedDto,
+  type NackRequest,
+  type OutgoingMessage,
+  type PeekedMessage,
+  type ReceivedMessage,
+  type ReceiveRequest,
+  type ReplayedDto,
+  type SendResult,
+  type TokenResult,
+  type TopicDto,
+  type TopicPolicy,
 } from '@ron/proto';
 
 /** Messages that were leased for one answer. */
@@ -21,6 +26,16 @@ export interface Delivery {
   readonly messages: readonly ReceivedMessage[];
   /** The receiver left before the answer was written: the messages are ready again. Idempotent. `began`: it may have some of the bytes, so the delivery counts as an attempt. */
   release(began: boolean): void;
+}
+
+/** A receive with the defaults of all fields. */
+export function completed(request: ReceiveRequest): Required<ReceiveRequest> {
+  return {
+    max: request.max ?? 1,
+    visibility_ms: request.visibility_ms ?? MAILBOX_LIMITS.visibility_ms_default,
+    wait_ms: request.wait_ms ?? 0,
+    bytes_max: request.bytes_max ?? MAILBOX_LIMITS.receive_bytes_default,
+  };
 }
 
 export interface MailboxOperations {
@@ -47,17 +62,9 @@ export interface MailboxOperations {
   topic(name: string): TopicDto;
   setPolicy(topic: string, policy: Partial<TopicPolicy>, signal: AbortSignal): Promise<TopicDto>;
   /** Visible messages from the front, without a lease. */
-  peek(topic: string, limit: number, signal: AbortSignal): Promise<readonly Omit<ReceivedMessage, 'token'>[]>;
+  peek(topic: string, limit: number, signal: AbortSignal): Promise<readonly PeekedMessage[]>;
   deadLetters(topic: string, after: number, limit: number, signal: AbortSignal): Promise<DeadPageDto>;
-  /** Sends dead letters again, as new messages. Default: the oldest `limit`. */
-  replayDead(
-    topic: string,
-    which: { readonly seqs?: readonly number[]; readonly limit: number },
-    signal: AbortSignal,
-  ): Promise<{ readonly replayed: number; readonly left: number }>;
-  deleteDead(
-    topic: string,
-    which: { readonly seqs?: readonly number[]; readonly limit: number },
-    signal: AbortSignal,
-  ): Promise<{ readonly deleted: number; readonly left: number }>;
+  /** Sends dead letters again, as new messages. */
+  replayDead(topic: string, which: DeadSelection, signal: AbortSignal): Promise<ReplayedDto>;
+  deleteDead(topic: string, which: DeadSelection, signal: AbortSignal): Promise<DeletedDto>;
 }

@@ -1,14 +1,11 @@
 /** Messages in the shape of the API. */
-import { formatUlid, type ReceivedMessage } from '@ron/proto';
+import { formatAddress, formatUlid, type PeekedMessage } from '@ron/proto';
 import type { StoredMessage } from '../store/read-message.ts';
-import { b3Text } from './b3-text.ts';
-
-export type MessageDto = Omit<ReceivedMessage, 'token'>;
 
 export function messageDto(
   { id, meta, payload }: StoredMessage,
-  { seq, delivery, attempts }: Pick<ReceivedMessage, 'seq' | 'delivery' | 'attempts'>,
-): MessageDto {
+  { seq, delivery, attempts }: Pick<PeekedMessage, 'seq' | 'delivery' | 'attempts'>,
+): PeekedMessage {
   const { sent_ms, key, headers, replay_of, b3 } = meta;
   return {
     id: formatUlid(id),
@@ -19,7 +16,7 @@ export function messageDto(
     ...(key !== undefined && { key }),
     headers,
     ...(replay_of !== undefined && { replay_of }),
-    b3: b3Text(b3),
+    b3: formatAddress(b3),
     payload,
   };
 }

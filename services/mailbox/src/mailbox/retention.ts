@@ -13,8 +13,9 @@ import { formatUlid, type DropReason } from '@ron/proto';
 import type { MailboxEvent } from '../events.ts';
 import type { MailboxState } from '../queue/mailbox-state.ts';
 import type { SeenKeys } from '../queue/seen-keys.ts';
-import { STATE, type Slot } from '../queue/states.ts';
+import { NONE, STATE, type Slot } from '../queue/states.ts';
 import type { SettledEntry } from '../store/records.ts';
+import { deadEntry } from './dead-entry.ts';
 import type { LastErrors } from './last-errors.ts';
 import type { MessageReads } from './message-reads.ts';
 import type { Settling } from './settling.ts';
@@ -74,16 +75,16 @@ export class Retention {
   async #expire(topic: Topic, signal: AbortSignal): Promise<void> {
     const { state } = this.#init;
     const { max_age_ms } = this.#init.topics.policyOf(topic);
-    const dead_ms = sched.wall_ms();
+    const now_ms = sched.wall_ms();
     for (let after = 0; ;) {
       const page = state.waitingAfter(topic.state, after, PAGE);
-      const old = page.filter((slot) => state.sentMs(slot) + max_age_ms <= dead_ms);
+      const old = page.filter((slot) => state.sentMs(slot) + max_age_ms <= now_ms);
       const last = old.at(-1);
       if (last === undefined) return;
       after = state.seqOf(last);
       const free = old.filter((slot) => !state.isSettling(slot) && state.stateOf(slot) !== STATE.leased);
       await this.#settle(
-        free.map((slot) => this.#expired(topic, slot, dead_ms)),
+        free.map((slot) => deadEntry(this.#init, slot, 'expired')),
         'age',
         signal,
       );
@@ -148,24 +149,12 @@ export class Retention {
       const read = await reads.readMeta(seq, signal);
       ids.push(read === undefined ? `seq ${seq}` : formatUlid(read.id));
     }
-    const free = seqs.filter((seq) => this.#isDead(seq));
+    const free = seqs.filter((seq) => state.findDead(seq) !== NONE);
     const entries = free.map((seq) => ({ outcome: 'removed', seq, topic: topic.name }) as const);
     await this.#settle(entries, 'drop', signal);
     topic.counts.dropped[reason] += free.length;
     this.#init.onEvent({ kind: 'dead letters dropped', topic: topic.name, reason, count: free.length, ids });
     return free.length;
-  }
-
-  #isDead(seq: number): boolean {
-    const { state } = this.#init;
-    const slot = state.find(seq);
-    return slot >= 0 && state.stateOf(slot) === STATE.dead && !state.isSettling(slot);
-  }
-
-  #expired(topic: Topic, slot: Slot, dead_ms: number): SettledEntry {
-    const { seq, attempts } = this.#init.state.view(slot);
-    const error = this.#init.errors.of(seq);
-    return { outcome: 'dead', seq, topic: topic.name, reason: 'expired', attempts, dead_ms, error };
   }
 
   async #settle(entries: readonly SettledEntry[], by: 'age' | 'drop', signal: AbortSignal): Promise<void> {

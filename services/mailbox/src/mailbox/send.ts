@@ -9,10 +9,9 @@
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { orAborted, sched, touch } from '@ron/kernel';
-import { formatUlid, ulidBytes, type OutgoingMessage, type SendResult } from '@ron/proto';
+import { formatAddress, formatUlid, ulidBytes, type OutgoingMessage, type SendResult } from '@ron/proto';
 import { idempotencyHash, isSameBody, type SeenKey, type SeenKeys } from '../queue/seen-keys.ts';
 import type { MessageInput } from '../store/records.ts';
-import { b3Text } from './b3-text.ts';
 import { NewIds } from './new-id.ts';
 import { PendingSend } from './pending-send.ts';
 import type { Topic, Topics } from './topics.ts';
@@ -191,7 +190,7 @@ const inFlightKey = (topic: string, hash: Uint8Array): string =>
   `${topic} ${Buffer.from(hash.buffer, hash.byteOffset, hash.byteLength).toString('latin1')}`;
 
 function stored({ id, seq, meta }: PendingSend): SendResult {
-  return { id: formatUlid(id), seq: seq!, duplicate: false, b3: b3Text(meta.b3) };
+  return { id: formatUlid(id), seq: seq!, duplicate: false, b3: formatAddress(meta.b3) };
 }
 
 /** [mailbox I-2] The result of a send whose key is remembered. */
@@ -202,5 +201,5 @@ function repeated({ counts }: Topic, seen: SeenKey, b3: Uint8Array): SendResult 
     return { error: 'conflict', id, detail: 'the idempotency key belongs to a message with another body' };
   }
   counts.countSent('duplicate');
-  return { id, seq: seen.seq, duplicate: true, b3: b3Text(b3) };
+  return { id, seq: seen.seq, duplicate: true, b3: formatAddress(b3) };
 }

@@ -12,6 +12,7 @@ import type { MailboxState } from '../queue/mailbox-state.ts';
 import type { Slot, TokenParts } from '../queue/states.ts';
 import type { LeaseEntry, ReturnEntry, SettledEntry } from '../store/records.ts';
 import { backoff_ms } from './backoff.ts';
+import { deadEntry } from './dead-entry.ts';
 import type { LastErrors } from './last-errors.ts';
 import type { Settlement, Settling } from './settling.ts';
 import { decodeToken } from './token.ts';
@@ -74,7 +75,7 @@ export class Settles {
       const settlements: Settlement[] = [];
       const returned: ReturnEntry[] = [];
       acts((slot, seq) => {
-        const dead = this.#deadEntry(topic, slot, seq, how);
+        const dead = this.#deadEntry(topic, slot, how);
         if (dead === undefined) returned.push(this.#return(topic, slot, seq, how));
         else settlements.push(this.#init.settling.begin(dead, 'nack'));
       });
@@ -158,19 +159,11 @@ export class Settles {
   }
 
   /** [mailbox I-7] The dead letter that a nack makes; undefined if the message is delivered again. */
-  #deadEntry(topic: Topic, slot: Slot, seq: number, { dead, error }: NackRequest): SettledEntry | undefined {
+  #deadEntry(topic: Topic, slot: Slot, { dead, error }: NackRequest): SettledEntry | undefined {
+    if (dead === true) return deadEntry(this.#init, slot, 'nacked', error);
     const { attempts } = this.#init.state.view(slot);
-    const isExhausted = attempts >= this.#init.topics.policyOf(topic).max_deliveries;
-    if (dead !== true && !isExhausted) return undefined;
-    return {
-      outcome: 'dead',
-      seq,
-      topic: topic.name,
-      reason: dead === true ? 'nacked' : 'max_deliveries',
-      attempts,
-      dead_ms: sched.wall_ms(),
-      error: error ?? this.#init.errors.of(seq),
-    };
+    if (attempts < this.#init.topics.policyOf(topic).max_deliveries) return undefined;
+    return deadEntry(this.#init, slot, 'max_deliveries', error);
   }
 
   #return(topic: Topic, slot: Slot, seq: number, { delay_ms, error }: NackRequest): ReturnEntry {

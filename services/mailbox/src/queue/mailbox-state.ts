@@ -129,6 +129,12 @@ export class MailboxState {
     return this.#table.find(seq);
   }
 
+  /** The slot of a dead letter that is not settling; `NONE` otherwise. */
+  findDead(seq: number): Slot {
+    const slot = this.#table.find(seq);
+    return slot !== NONE && stateIn(this.#table.wordOf(slot)) === STATE.dead && !this.isSettling(slot) ? slot : NONE;
+  }
+
   view(slot: Slot): MessageView {
     const table = this.#table;
     const state = table.stateOf(slot);

@@ -12,7 +12,7 @@
  */
 import type { Position } from '@ron/log';
 import type { DeadReason } from '@ron/proto';
-import type { MessagePlace } from '../store/records.ts';
+import { DEAD_REASONS, type MessagePlace } from '../store/records.ts';
 import { type HashRows, mix32, SlotHash } from './slots/slot-hash.ts';
 import type { HeapRows } from './slots/slot-heap.ts';
 import { SlotPages } from './slots/slot-pages.ts';
@@ -24,7 +24,6 @@ const SECOND_MS = 1000;
 const ROW_BYTES = 52;
 const STATE_BITS = 7;
 const REASON_SHIFT = 6;
-const REASONS: readonly DeadReason[] = ['max_deliveries', 'nacked', 'expired', 'damaged'];
 const HASH_LOAD = 2;
 const NEIGHBOURS = 64;
 const ATTEMPTS_MAX = 0xffff;
@@ -78,7 +77,7 @@ class Page {
 
 /** The bits of a dead letter's reason, beside its state. */
 export function reasonBits(reason: DeadReason): number {
-  return REASONS.indexOf(reason) << REASON_SHIFT;
+  return DEAD_REASONS.indexOf(reason) << REASON_SHIFT;
 }
 
 /** The fields of a row that do not change, besides its place. */
@@ -224,7 +223,7 @@ export class MessageTable implements HashRows, HeapRows {
 
   /** Of a dead letter. */
   deadReasonOf(slot: Slot): DeadReason {
-    return REASONS[this.wordOf(slot) >>> REASON_SHIFT]!;
+    return DEAD_REASONS[this.wordOf(slot) >>> REASON_SHIFT]!;
   }
 
   // --- for the hash

@@ -1,8 +1,8 @@
 /** `POST /{topic}/receive` and `GET /{topic}/peek`. */
 import type { LaneQueue, RouteAnswer, RouteContext } from '@ron/ingress';
 import type { Deadline, TurnBudget } from '@ron/kernel';
-import { MAILBOX_LIMITS, type ReceiveRequest } from '@ron/proto';
-import type { Delivery, MailboxOperations } from '../mailbox/operations.ts';
+import type { ReceiveRequest } from '@ron/proto';
+import { completed, type Delivery, type MailboxOperations } from '../mailbox/operations.ts';
 import { wantsBatch } from './accept.ts';
 import { Handover } from './handover.ts';
 import { messagesAnswer } from './messages-answer.ts';
@@ -59,16 +59,6 @@ async function receiveLater(
   return await context.park(async () =>
     handover.hold(await operations.awaitMessage(params.topic, request, deadline.signal, draining)),
   );
-}
-
-/** With the defaults of all fields. */
-function completed(request: ReceiveRequest): Required<ReceiveRequest> {
-  return {
-    max: request.max ?? 1,
-    visibility_ms: request.visibility_ms ?? MAILBOX_LIMITS.visibility_ms_default,
-    wait_ms: request.wait_ms ?? 0,
-    bytes_max: request.bytes_max ?? MAILBOX_LIMITS.receive_bytes_default,
-  };
 }
 
 export async function peek({ operations, settle }: ReceiveRoutesInit, context: PeekContext): Promise<RouteAnswer> {

@@ -1,4 +1,5 @@
 /** Schemas of the routes. Limits are those of `MAILBOX_LIMITS`; byte lengths and header bytes are checked in `outgoing.ts`. */
+import { parseDuration_ms, parseSize_bytes } from '@ron/config';
 import { Type, type JsonSchema } from '@ron/ingress';
 import {
   MAILBOX_LIMITS,
@@ -12,6 +13,8 @@ import {
   type TopicLedger,
   type TopicPolicy,
 } from '@ron/proto';
+import { POLICY_BOUNDS } from '../config.ts';
+import { DEAD_REASONS } from '../store/records.ts';
 
 /** Exactly one schema for each field of `T`. */
 type Fields<T> = Record<keyof T, JsonSchema>;
@@ -19,8 +22,6 @@ type Fields<T> = Record<keyof T, JsonSchema>;
 const { batch_messages, headers, key_bytes, delay_ms, topic_chars, page } = MAILBOX_LIMITS;
 const { visibility_ms_min, visibility_ms_max, wait_ms, receive_bytes_max } = MAILBOX_LIMITS;
 const TOKEN_CHARS_MAX = 128;
-const DAY_MS = 86_400_000;
-const TIB = 2 ** 40;
 
 const strict = { additionalProperties: false } as const;
 /** A request without a body fits too: the listener checks it as `null`, and the handler gets undefined. */
@@ -129,16 +130,19 @@ export const TokenResults = Type.Object(
   strict,
 );
 
-/** The bounds of the configuration keys `topics.*`. */
+const bytesIn = ({ min, max }: { readonly min: string; readonly max: string }): JsonSchema<number> =>
+  Type.Integer({ minimum: parseSize_bytes(min)!, maximum: parseSize_bytes(max)! });
+const msIn = ({ min, max }: { readonly min: string; readonly max: string }): JsonSchema<number> =>
+  Type.Integer({ minimum: parseDuration_ms(min)!, maximum: parseDuration_ms(max)! });
 const policyFields = {
-  max_messages: count(16_000_000),
-  max_bytes: Type.Integer({ minimum: 1024, maximum: 16 * TIB }),
-  max_age_ms: Type.Integer({ minimum: 1000, maximum: 366 * DAY_MS }),
-  max_deliveries: count(1000),
-  window_ms: Type.Integer({ minimum: 1000, maximum: 7 * DAY_MS }),
-  dead_max_age_ms: Type.Integer({ minimum: 1000, maximum: 366 * DAY_MS }),
-  dead_max_messages: count(1_000_000),
-  dead_max_bytes: Type.Integer({ minimum: 1024, maximum: 16 * TIB }),
+  max_messages: count(POLICY_BOUNDS.max_messages.max),
+  max_bytes: bytesIn(POLICY_BOUNDS.max_bytes),
+  max_age_ms: msIn(POLICY_BOUNDS.max_age),
+  max_deliveries: count(POLICY_BOUNDS.max_deliveries.max),
+  window_ms: msIn(POLICY_BOUNDS.window),
+  dead_max_age_ms: msIn(POLICY_BOUNDS.dead_max_age),
+  dead_max_messages: count(POLICY_BOUNDS.dead_max_messages.max),
+  dead_max_bytes: bytesIn(POLICY_BOUNDS.dead_max_bytes),
 } satisfies Fields<TopicPolicy>;
 export const PolicyBody = Type.Object(
   {
@@ -217,7 +221,7 @@ const DeadLetter = Type.Object(
   {
     id: Type.String(),
     seq: Count,
-    reason: Type.Unsafe<string>({ type: 'string', enum: ['max_deliveries', 'nacked', 'expired', 'damaged'] }),
+    reason: Type.Unsafe<string>({ type: 'string', enum: [...DEAD_REASONS] }),
     attempts: Count,
     error: Type.Optional(Type.String()),
     key: Type.Optional(Type.String()),

@@ -1,7 +1,7 @@
 /** `GET /`, `GET /{topic}`, `PUT /{topic}` and the dead letters of a topic. */
 import { parseCaveat } from '@ron/auth';
 import { json, type LaneQueue, type RouteAnswer, type RouteContext } from '@ron/ingress';
-import { MAILBOX_LIMITS, topicFact, type DeadSelection } from '@ron/proto';
+import { MAILBOX_LIMITS, topicFact } from '@ron/proto';
 import type { MailboxOperations } from '../mailbox/operations.ts';
 import type { DeadQuery, DeleteQuery, PolicyBody, ReplayBody, TopicParams } from './schemas.ts';
 
@@ -54,25 +54,20 @@ export async function listDead(init: TopicRoutesInit, context: DeadContext): Pro
 }
 
 export async function replayDead(init: TopicRoutesInit, context: ReplayContext): Promise<RouteAnswer> {
-  const which = selected(context.body ?? {});
+  const which = context.body ?? {};
   const replay = (signal: AbortSignal) => init.operations.replayDead(context.params.topic, which, signal);
   return json(200, await inQueue(init, context, replay));
 }
 
 export async function deleteDead(init: TopicRoutesInit, context: DeleteContext): Promise<RouteAnswer> {
   const { seqs, limit } = context.query;
-  const which = selected({
+  const which = {
     ...(seqs !== undefined && { seqs: seqs.split(',').map(Number) }),
     ...(limit !== undefined && { limit: Number(limit) }),
-  });
+  };
   const remove = (signal: AbortSignal) => init.operations.deleteDead(context.params.topic, which, signal);
   return json(200, await inQueue(init, context, remove));
 }
-
-const selected = (which: DeadSelection): DeadSelection & { readonly limit: number } => ({
-  ...which,
-  limit: which.limit ?? MAILBOX_LIMITS.page,
-});
 
 function inQueue<T>(
   { settle }: TopicRoutesInit,

@@ -2,25 +2,16 @@
  * The view of the messages in RAM that compaction needs. All calls are synchronous and change nothing, except `damaged`.
  */
 import type { Position } from '@ron/log';
-import type { DeadReason } from '@ron/proto';
-import type { SeenEntry } from './records.ts';
+import type { MessageState, SeenEntry } from './records.ts';
 
-/** The state of a message in RAM, as in `MessageState`. */
-export interface HeldMessage {
+/** The state of a message in RAM. */
+export interface HeldMessage extends MessageState {
   readonly kind: 'held';
   readonly place: Position;
-  readonly delivery: number;
-  readonly attempts: number;
-  readonly nonce: number;
-  /** Unix ms; 0 if it is not leased. */
-  readonly until_ms: number;
-  readonly visibility_ms: number;
-  /** Unix ms; 0 if it is not delayed. */
-  readonly not_before_ms: number;
-  /** The last error that a nack stated, if it is kept in RAM. */
+  /** The last error that a nack stated, if it is kept in RAM; not the one of a dead letter. */
   readonly error: string | undefined;
-  /** Of a dead letter; `at`: the record that holds its last error, see `MessageReader.readDead`. */
-  readonly dead: { readonly reason: DeadReason; readonly dead_ms: number; readonly at: Position } | undefined;
+  /** `at`: the record that holds the last error, see `MessageReader.readDead`. */
+  readonly dead: (NonNullable<MessageState['dead']> & { readonly at: Position }) | undefined;
 }
 
 /** An ack, a dead letter or a removal of the message is syncing. */

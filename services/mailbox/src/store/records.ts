@@ -20,6 +20,9 @@ export const RECORD = {
   probe: 9,
 } as const;
 
+/** Bytes on disk: the position of a reason, from 1. Values are part of the format. */
+export const DEAD_REASONS: readonly DeadReason[] = ['max_deliveries', 'nacked', 'expired', 'damaged'];
+
 /** The place of a message in the log. */
 export interface MessagePlace extends Position {
   readonly payload_bytes: number;

@@ -15,7 +15,7 @@
  */
 import { crc32 } from 'node:zlib';
 import type { DeadReason } from '@ron/proto';
-import type { MessageMeta, MessageState } from '../records.ts';
+import { DEAD_REASONS, type MessageMeta, type MessageState } from '../records.ts';
 import { ByteReader, ByteWriter, MalformedRecord } from './bytes.ts';
 
 const ULID_BYTES = 16;
@@ -36,8 +36,6 @@ const FIXED_BYTES = 14 + B3_BYTES;
 /** The meta of a message without keys and headers. */
 export const META_BYTES_MIN = FIXED_BYTES;
 
-/** Values are part of the format. */
-const DEAD_REASONS: readonly DeadReason[] = ['max_deliveries', 'nacked', 'expired', 'damaged'];
 const writer = new ByteWriter();
 
 export function reasonByte(reason: DeadReason): number {
