@@ -17,7 +17,7 @@ export const QUEUE_OPTIONS = {
   delay: {
     type: 'string',
     value: 'DURATION',
-    doc: 'send, nack: how long the message stays invisible, at most 24h. Default of nack: a random backoff.',
+    doc: 'send, nack: how long the message stays invisible, at most 24h. Default for nack: a random backoff.',
   },
   header: {
     type: 'string',
@@ -28,7 +28,7 @@ export const QUEUE_OPTIONS = {
   max: {
     type: 'string',
     value: 'N',
-    doc: 'receive, peek: at most N messages, default 1. dlq, replay, delete: at most N dead letters, default of dlq 128.',
+    doc: 'receive, peek: at most N messages, default 1. dlq, replay, delete: at most N dead letters; dlq defaults to 128.',
   },
   wait: { type: 'string', value: 'DURATION', doc: 'receive: how long to wait for a message. Default 0s.' },
   visibility: {
@@ -42,8 +42,8 @@ export const QUEUE_OPTIONS = {
     value: 'DIR',
     doc: 'receive: write each payload to a file SEQ-ID in this directory, and print its path.',
   },
-  follow: { type: 'boolean', doc: 'receive: go on until Ctrl-C, through restarts of mailbox.' },
-  error: { type: 'string', value: 'TEXT', doc: 'nack: the reason of the failure; a dead letter keeps the last one.' },
+  follow: { type: 'boolean', doc: 'receive: continue until Ctrl-C, through restarts of mailbox.' },
+  error: { type: 'string', value: 'TEXT', doc: 'nack: the reason for the failure; a dead letter keeps the last one.' },
   dead: { type: 'boolean', doc: 'nack: turn the messages into dead letters now.' },
   after: { type: 'string', value: 'SEQ', doc: 'dlq: only dead letters after this sequence number.' },
   all: { type: 'boolean', doc: 'replay, delete: all dead letters of the topic.' },
