@@ -1,11 +1,12 @@
 /** The task of the compactor on a disk that fails or is full: it reports, waits, and goes on. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
 import { VirtualSched } from '@ron/kernel/testing';
 import { MemoryDisk } from '@ron/log';
 import { CrashFileSystem } from '@ron/log/testing';
 import { Compactor, type CompactorEvent } from './compactor.ts';
-import { acked, messageOf, NEVER, openNaive } from './testing/make.ts';
+import { acked, messageOf, openNaive } from './testing/make.ts';
 
 const MIB = 1024 * 1024;
 

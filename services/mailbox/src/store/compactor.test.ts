@@ -1,12 +1,13 @@
 /** Compaction gives back space, and loses no message, key or count. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { CrashFileSystem } from '@ron/log/testing';
 import { Compactor, type CompactorEvent } from './compactor.ts';
 import { writeAcceptance } from './ledger/accept.ts';
 import type { MailboxLog } from './mailbox-log.ts';
-import { acked, dead, messageOf, NEVER, openNaive, removed } from './testing/make.ts';
+import { acked, dead, messageOf, openNaive, removed } from './testing/make.ts';
 import type { NaiveState } from './testing/naive-state.ts';
 
 const SEGMENT_BYTES = 8 * 1024;

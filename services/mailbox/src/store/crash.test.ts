@@ -4,11 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { CrashFileSystem } from '@ron/log/testing';
 import { Compactor } from './compactor.ts';
 import type { MailboxLog } from './mailbox-log.ts';
-import { acked, dead, messageOf, NEVER, openNaive, removed } from './testing/make.ts';
+import { acked, dead, messageOf, openNaive, removed } from './testing/make.ts';
 import type { NaiveState } from './testing/naive-state.ts';
 
 const SEGMENT_BYTES = 2048;

@@ -1,13 +1,14 @@
 /** Any damaged byte or cut file: never a crash, never a wrong message, and nothing that was acknowledged is lost silently. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
 import { Compactor } from './compactor.ts';
 import type { MailboxLog, StoreEvent } from './mailbox-log.ts';
 import { writeAcceptance } from './ledger/accept.ts';
 import { proveDirectory } from './ledger/prove.ts';
 import type { MessagePlace } from './records.ts';
-import { acked, dead, messageOf, metaOf, NEVER, openNaive, removed } from './testing/make.ts';
+import { acked, dead, messageOf, metaOf, openNaive, removed } from './testing/make.ts';
 import type { NaiveState } from './testing/naive-state.ts';
 
 const DIR = '/mailbox';

@@ -1,9 +1,10 @@
 /** The condition of the disk: messages are refused at the reserve, and `problem` agrees with the refusals. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
 import { MemoryDisk, Reserve } from '@ron/log';
 import { DiskCondition, type DiskEvent } from './disk-condition.ts';
-import { messageOf, NEVER, openNaive } from './testing/make.ts';
+import { messageOf, openNaive } from './testing/make.ts';
 
 const MIB = 1024 * 1024;
 /** The record of an empty message. */

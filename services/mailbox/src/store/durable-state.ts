@@ -5,9 +5,10 @@
  * state of the target and the records on disk agree at every moment, and `base` is computed from exactly the records before it.
  */
 import type { Appended, DurableRecord, RecordInput } from '@ron/log';
-import { encodeBase } from './codec/entry-codec.ts';
+import { encodeBase, encodeSettled } from './codec/entry-codec.ts';
 import { markId } from './codec/message-codec.ts';
-import { RECORD, type RecordTarget } from './records.ts';
+import { countSettled } from './ledger/held-differences.ts';
+import { RECORD, type RecordTarget, type SettledEntry } from './records.ts';
 import type { Topics } from './ledger/topics.ts';
 
 /** The context of a record: called with its place once it is durable. */
@@ -36,6 +37,17 @@ export class DurableState {
     }
     this.target.onEnd?.();
   };
+
+  /** The record of settlements, which are applied once it is durable. */
+  settled(entries: readonly SettledEntry[], onApplied?: () => void): RecordInput {
+    const context: Apply = (place) => {
+      onApplied?.();
+      for (const { topic, outcome } of entries) countSettled(this.topics.get(topic)!, outcome);
+      this.target.onSettled(entries, place);
+    };
+    const payload = encodeSettled(entries, this.topics.numberOf);
+    return { type: RECORD.settled, id: markId(this.seq_last), payload, context };
+  }
 
   /** [mailbox I-8] The totals survive the removal of the segments that they were counted in. */
   readonly firstRecords = (): readonly RecordInput[] => {

@@ -4,11 +4,13 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
 import { MemoryDisk, realFileSystem, type FileSystem } from '@ron/log';
 import { CrashFileSystem } from '@ron/log/testing';
+import { eventually } from '@ron/testkit';
 import { Compactor } from './compactor.ts';
 import type { ReplayProgress } from './mailbox-log.ts';
-import { acked, dead, messageOf, NEVER, openNaive, removed } from './testing/make.ts';
+import { acked, dead, messageOf, openNaive, removed } from './testing/make.ts';
 import type { NaiveState } from './testing/naive-state.ts';
 
 const stateOf = ({ messages, policies, seen }: NaiveState): unknown => ({ messages, policies, seen });
@@ -159,7 +161,13 @@ test('numbers that a failed sync lost are not missing, now and after a restart',
   isFailing = true;
   await assert.rejects(log.appendMessages([messageOf('a', 2), messageOf('a', 3)], NEVER), { code: 'not_ready' });
   isFailing = false;
-  await until(() => log.appendMessages([messageOf('a', 4)], NEVER));
+  // Appends are refused for a short while after a failure.
+  await eventually('an append succeeds', () =>
+    log.appendMessages([messageOf('a', 4)], NEVER).then(
+      () => true,
+      () => false,
+    ),
+  );
   assert.equal(state.messages.size, 2);
   await log.close();
   for (let start = 0; start < 2; start++) {
@@ -169,18 +177,6 @@ test('numbers that a failed sync lost are not missing, now and after a restart',
     await after.log.close();
   }
 });
-
-/** Appends are refused for a short while after a failure. */
-async function until(append: () => Promise<unknown>): Promise<void> {
-  for (;;) {
-    try {
-      await append();
-      return;
-    } catch {
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-  }
-}
 
 test('[mailbox I-10] a disk at its reserve refuses messages, and accepts leases, returns and settlements', async () => {
   const disk = new MemoryDisk(8 * 1024 * 1024);

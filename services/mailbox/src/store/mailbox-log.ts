@@ -18,7 +18,7 @@ import { assert, RonError } from '@ron/kernel';
 import { recordBytes, type Appended, type AppendInit, type RecordInput, type Reserve, type SegmentLog } from '@ron/log';
 import type { TopicPolicy } from '@ron/proto';
 import { orDamaged } from './codec/bytes.ts';
-import { decodeBase, encodeLeased, encodeReturned, encodeSettled, encodeTopic } from './codec/entry-codec.ts';
+import { decodeBase, encodeLeased, encodeReturned, encodeTopic } from './codec/entry-codec.ts';
 import { encodeMessageId, encodeMeta, markId } from './codec/message-codec.ts';
 import { DiskCondition } from './disk-condition.ts';
 import type { Apply, DurableState } from './durable-state.ts';
@@ -217,18 +217,9 @@ export class MailboxLog implements AsyncDisposable {
   }
 
   async appendSettled(entries: readonly SettledEntry[], signal: AbortSignal): Promise<void> {
-    const { topics, target } = this.#state;
     let isApplied = false;
-    const apply = (place: Appended): void => {
-      isApplied = true;
-      for (const { topic, outcome } of entries) countSettled(topics.get(topic)!, outcome);
-      target.onSettled(entries, place);
-    };
-    const payload = encodeSettled(entries, topics.numberOf);
-    await this.append([this.#record(RECORD.settled, payload, apply)], signal, {
-      count: entries.length,
-      isApplied: () => isApplied,
-    });
+    const record = this.#state.settled(entries, () => (isApplied = true));
+    await this.append([record], signal, { count: entries.length, isApplied: () => isApplied });
   }
 
   /** Creates a topic, or replaces the fields that are set for it. */

@@ -9,14 +9,13 @@ import { join } from 'node:path';
 import { RonError, sched } from '@ron/kernel';
 import { realFileSystem, recordBytes, Reserve, SegmentLog, type FileSystem } from '@ron/log';
 import { acceptedEntry, readAcceptance, removeAcceptance } from './ledger/accept.ts';
-import { encodeAccepted, encodeSettled } from './codec/entry-codec.ts';
+import { encodeAccepted } from './codec/entry-codec.ts';
 import { markId } from './codec/message-codec.ts';
 import type { DiskEvent } from './disk-condition.ts';
 import { DurableState } from './durable-state.ts';
 import { EndMark, readEndMark } from './end-mark.ts';
 import type { LedgerProblem } from './ledger/problems.ts';
-import { RECORD, type AcceptedEntry, type RecordTarget, type SettledEntry } from './records.ts';
-import { countSettled } from './ledger/held-differences.ts';
+import { RECORD, type AcceptedEntry, type RecordTarget } from './records.ts';
 import { Replay } from './ledger/replay.ts';
 
 export interface ReplayProgress {
@@ -224,29 +223,17 @@ class Start {
     const damaged = [...this.#replay.damaged];
     for (let at = 0; at < damaged.length; at += BATCH) {
       const batch = damaged.slice(at, at + BATCH);
-      await this.#appendDamaged(
-        batch.map(([seq, { topic }]) => ({
-          outcome: 'dead',
-          seq,
-          topic,
-          reason: 'damaged',
-          attempts: 0,
-          dead_ms: sched.wall_ms(),
-          error: undefined,
-        })),
-      );
+      const dead = {
+        outcome: 'dead',
+        reason: 'damaged',
+        attempts: 0,
+        dead_ms: sched.wall_ms(),
+        error: undefined,
+      } as const;
+      const entries = batch.map(([seq, { topic }]) => ({ ...dead, seq, topic }));
+      await this.#log.append([this.#state.settled(entries)], this.#init.signal);
       for (const [seq, { topic, id }] of batch) this.#init.onEvent?.({ kind: 'message damaged', topic, id, seq });
     }
-  }
-
-  async #appendDamaged(entries: readonly SettledEntry[]): Promise<void> {
-    const { topics, seq_last } = this.#state;
-    const context = (place: { segment: number; offset: number }): void => {
-      for (const { topic, outcome } of entries) countSettled(topics.get(topic)!, outcome);
-      this.#init.target.onSettled(entries, place);
-    };
-    const payload = encodeSettled(entries, topics.numberOf);
-    await this.#log.append([{ type: RECORD.settled, id: markId(seq_last), payload, context }], this.#init.signal);
   }
 
   async #unlessReadOnly(step: () => Promise<void>): Promise<void> {

@@ -1,8 +1,9 @@
 /** The list of problems is bounded, its hash covers all of them, and an acceptance of more than the list excuses all. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
-import { messageOf, NEVER, openNaive } from '../testing/make.ts';
+import { messageOf, openNaive } from '../testing/make.ts';
 import { writeAcceptance } from './accept.ts';
 import { Problems } from './problems.ts';
 

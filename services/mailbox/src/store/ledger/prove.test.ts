@@ -1,9 +1,10 @@
 /** A proof reads every record, agrees with the start, and finds the same problems as a start. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
 import { Compactor } from '../compactor.ts';
-import { acked, dead, messageOf, NEVER, openNaive, removed } from '../testing/make.ts';
+import { acked, dead, messageOf, openNaive, removed } from '../testing/make.ts';
 import { readAcceptance, writeAcceptance } from './accept.ts';
 import { proveDirectory, proveLog } from './prove.ts';
 

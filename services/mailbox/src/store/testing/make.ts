@@ -1,10 +1,9 @@
 /** Records and logs for tests of the store. */
+import { NEVER } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { MailboxLog, type MailboxLogInit } from '../mailbox-log.ts';
 import type { MessageInput, MessageMeta, SettledEntry } from '../records.ts';
 import { NaiveState } from './naive-state.ts';
-
-export const NEVER = new AbortController().signal;
 
 export const idOf = (key: number): Uint8Array => new Uint8Array(16).fill(key);
 
