@@ -276,7 +276,7 @@ suite('queues', () => {
     assert.match(online, /^ledger +keys: 1 sent = 0 acked \+ 1 waiting \+ 0 dead \+ 0 gone$/m);
   });
 
-  test('doctor reports dead letters, and is content without', async () => {
+  test('doctor warns of dead letters, and of nothing once they are replayed', async () => {
     const found = await command(['doctor', '--dir', node.dir]);
     assert.match(found.text, /^warn {2}topic hostile has 1 dead letter: .*`ron queue replay hostile --all`$/m);
     assert.match(found.text, /^ok {4}\d+ topics, \d+ messages waiting$/m);

@@ -25,7 +25,7 @@ const messages = (count: number, more?: Partial<OutgoingMessage>): OutgoingMessa
   Array.from({ length: count }, () => message(more));
 const receive = (run: CrashRun, max: number): Promise<readonly ReceivedMessage[]> => run.client.receive(topic, { max });
 
-test('sends, batches of several topics and repeated idempotency keys', async () => {
+test('no crash of sends, batches of several topics and repeated idempotency keys breaks a promise', async () => {
   const images = await checkEveryCrash([topic, 'other'], async (run) => {
     await run.send([message()]);
     await run.send([message(), message({ topic: 'other' }), message({ idempotency_key: 'a' })]);
@@ -35,7 +35,7 @@ test('sends, batches of several topics and repeated idempotency keys', async () 
   assert.ok(images > 20, `${images} disks`);
 });
 
-test('leases, acks, nacks and extends', async () => {
+test('no crash of leases, acks, nacks and extends breaks a promise', async () => {
   await checkEveryCrash([topic], async (run) => {
     await run.send(messages(6));
     const [first, second, third, fourth] = await receive(run, 4);
@@ -47,7 +47,7 @@ test('leases, acks, nacks and extends', async () => {
   });
 });
 
-test('keys in order', async () => {
+test('no crash of keyed messages breaks their order', async () => {
   await checkEveryCrash([topic], async (run) => {
     await run.send([...messages(3, { key: 'a' }), ...messages(2, { key: 'b' })]);
     for (let n = 0; n < 2; n += 1) await run.client.ack(topic, await receive(run, 2));
@@ -57,7 +57,7 @@ test('keys in order', async () => {
   });
 });
 
-test('dead letters, replays and deletions', async () => {
+test('no crash of dead letters, replays and deletions breaks a promise', async () => {
   await checkEveryCrash([topic], async (run) => {
     await run.send(messages(4));
     const dead = await receive(run, 3);
@@ -68,7 +68,7 @@ test('dead letters, replays and deletions', async () => {
   });
 });
 
-test('policies', async () => {
+test('no crash loses a policy', async () => {
   await checkEveryCrash([topic, 'other'], async (run) => {
     await run.setPolicy(topic, { max_messages: 100, max_deliveries: 3 });
     await run.send(messages(2));
@@ -77,7 +77,7 @@ test('policies', async () => {
   });
 });
 
-test('rotation and compaction of messages, dead letters, leases and idempotency keys', async () => {
+test('no crash of rotations and compactions loses messages, dead letters, leases or idempotency keys', async () => {
   const images = await checkEveryCrash([topic, 'other'], async (run) => {
     await run.setPolicy('other', { max_messages: 77 });
     await run.send([...messages(2), message({ idempotency_key: 'a' }), message({ idempotency_key: 'b', key: 'k' })]);
@@ -102,12 +102,12 @@ const ONE = process.env['RON_HISTORY'];
 const seeds = ONE === undefined ? Array.from({ length: SEEDS }, (_, index) => index + 1) : [Number(ONE)];
 
 for (const each of seeds) {
-  test(`random history ${each}`, async () => {
+  test(`no crash of the random history ${each} breaks a promise`, async () => {
     const random = randomFrom(each);
     await checkEveryCrash(RANDOM_TOPICS, (run) => new RandomHistory(run, random).steps(STEPS));
   });
 
-  test(`random history ${each} on a disk that fails now and then`, async () => {
+  test(`no crash of the random history ${each} on a disk with failures breaks a promise`, async () => {
     const random = randomFrom(each);
     const before = (operation: string): void => {
       const isWrite =

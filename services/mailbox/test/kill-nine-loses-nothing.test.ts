@@ -16,7 +16,7 @@ const ROUNDS = process.env['RON_LONG'] === '1' ? 100 : 10;
 const MAX_DELIVERIES = 8;
 const FLAGS = ['--mailbox.segment_bytes=4MiB', `--topics.max_deliveries=${MAX_DELIVERIES}`, '--topics.window=1h'];
 
-test(`${ROUNDS} rounds of kill -9 under load`, { timeout: 60_000 + ROUNDS * 20_000 }, async () => {
+test(`${ROUNDS} kills under load lose no message and no ack`, { timeout: 60_000 + ROUNDS * 20_000 }, async () => {
   await using temp = await tempDir();
   const recorder = new Recorder();
   const target = { url: '', headers: {}, isUp: false };

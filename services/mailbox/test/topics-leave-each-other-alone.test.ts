@@ -11,7 +11,7 @@ const payload = bytesOf(100).toString('base64');
 const send = (service: TestMailbox, ...topics: string[]): Promise<Reply> =>
   service.call('POST', '/v1/mailbox/send', { messages: topics.map((topic) => ({ topic, payload })) });
 
-test('[mailbox I-11] a full topic refuses its sends; others accept theirs, also within one batch', async () => {
+test('[mailbox I-11] a full topic refuses its sends; others accept theirs, even within one batch', async () => {
   await using service = await startService();
   assert.equal((await service.call('PUT', '/v1/mailbox/small', { max_messages: 2 })).status, 200);
   const { results } = (await send(service, 'small', 'large', 'small', 'small', 'large')).json;

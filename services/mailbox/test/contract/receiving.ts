@@ -98,7 +98,7 @@ export function receivingContract(http: () => Http): void {
     assert.equal((await http().receive(topic, { max: 10 })).length, 1);
   });
 
-  test('8 MiB of payloads in one answer, framed and in JSON', async () => {
+  test('an answer carries 8 MiB of payloads, framed and in JSON', async () => {
     const topic = newTopic();
     const payload = Buffer.alloc(1024 * 1024, 'large');
     for (let index = 0; index < 9; index += 1) await http().sendFramed([{ head: { topic }, payload }]);

@@ -158,7 +158,7 @@ export function sendingContract(http: () => Http): void {
     assertRefusal(await http().call('POST', `/${bytes}`, 'x'), 507, 'storage_full');
   });
 
-  test('128 messages of one batch, and 2 MiB of them', async () => {
+  test('a batch of 128 messages and 2 MiB is stored', async () => {
     const topic = newTopic();
     const payload = 'x'.repeat(15_000);
     const results = await http().send(...Array.from({ length: 100 }, () => ({ topic, payload })));
