@@ -49,7 +49,7 @@ suite('queues', () => {
   });
   after(() => cleanUps.run());
 
-  test('a message is sent, received and acknowledged, and the ledger adds up', async () => {
+  test('a message is sent, received and acknowledged, and the ledger balances', async () => {
     const id = (await ok('send', 'first', '--text', 'hello', '--header', 'Kind: greeting', '--key', 'k')).trim();
     assert.match(id, /^[0-7][0-9A-Z]{25}$/);
     const received = await ron('receive', 'first');

@@ -1,7 +1,7 @@
 /** The result of a check of the log of mailbox from disk, see `ron queue prove`. */
 
 export interface ProveReportDto {
-  /** Every record was read, and every ledger holds. */
+  /** Every record was read, and every ledger balances. */
   readonly ok: boolean;
   readonly segments: number;
   readonly records: number;
@@ -9,7 +9,7 @@ export interface ProveReportDto {
   readonly topics: readonly ProvenTopicDto[];
   /** Messages with a damaged body: dead letters with the reason `damaged`. */
   readonly damaged: number;
-  /** Why a ledger does not hold. */
+  /** Why a ledger does not balance. */
   readonly problem?: string;
   /** Names the problem in `ron queue accept`. Hex. */
   readonly problem_sha256?: string;

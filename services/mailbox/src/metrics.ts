@@ -13,7 +13,7 @@ export interface MailboxMeters {
 
 export function mailboxMeters(metrics: Metrics): MailboxMeters {
   return {
-    integrity: metrics.counter('integrity_fail_total', 'Damaged messages, and ledgers that do not add up.', {
+    integrity: metrics.counter('integrity_fail_total', 'Damaged messages, and ledgers that do not balance.', {
       reason: ['ledger', 'damaged'],
     }),
     compacted_bytes: metrics.counter('mailbox_compacted_bytes_total', 'Bytes of segments that compaction removed.'),

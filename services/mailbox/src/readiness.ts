@@ -2,7 +2,7 @@
 import type { GateInit } from '@ron/ingress';
 
 export interface GatesInit {
-  /** Why the ledger does not add up; undefined if it does. */
+  /** Why the ledger does not balance; undefined if it does. */
   readonly ledger: () => string | undefined;
   readonly disk: () => string | undefined;
   /** The topics that refuse sends. */

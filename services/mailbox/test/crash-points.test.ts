@@ -1,6 +1,6 @@
 /**
  * A power cut after each disk operation of small histories, with every disk that it could leave behind: at least once, acked
- * never again, dead letters and policies kept, replays atomic, idempotency keys remembered, and the ledger holds.
+ * never again, dead letters and policies kept, replays atomic, idempotency keys remembered, and the ledger balances.
  *
  * RON_LONG=1 runs more random histories; RON_HISTORY=SEED runs one.
  *

@@ -1,6 +1,6 @@
 /**
  * kill -9 at random under load: every message that was sent is delivered, none that was acked is delivered again, leases,
- * attempts, keys and idempotency keys survive, and the ledger holds. 10 rounds; RON_LONG=1 makes it 100.
+ * attempts, keys and idempotency keys survive, and the ledger balances. 10 rounds; RON_LONG=1 makes it 100.
  *
  * [mailbox I-1] [mailbox I-2] [mailbox I-3] [mailbox I-4] [mailbox I-5] [mailbox I-6] [mailbox I-8] [mailbox I-9]
  */

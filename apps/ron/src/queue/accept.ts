@@ -21,7 +21,7 @@ export async function accept(invocation: QueueInvocation): Promise<void> {
   const report = await proveOffline(invocation, dir);
   const { problem, problem_sha256 } = report;
   if (problem === undefined || problem_sha256 === undefined)
-    throw new CliError('failed', 'every ledger holds: there is nothing to accept');
+    throw new CliError('failed', 'every ledger balances: there is nothing to accept');
   io.note(reportText(report));
   await confirm(invocation, 'queue', 'Mailbox will continue without the missing messages.');
   const { writeAcceptance } = await import('@ron/mailbox/offline');

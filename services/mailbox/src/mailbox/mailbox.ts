@@ -142,7 +142,7 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
     return { deleted, left: topic.state.dead };
   }
 
-  /** Why the ledger does not hold; undefined if it holds. */
+  /** Why the ledger does not balance; undefined if it does. */
   get ledgerProblem(): string | undefined {
     return this.parts.log.problem?.text;
   }

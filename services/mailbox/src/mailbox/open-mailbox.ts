@@ -41,7 +41,7 @@ export interface MailboxInit {
   readonly holds_max: number;
   readonly onEvent: (event: MailboxEvent) => void;
   readonly onProgress?: (progress: ReplayProgress) => void;
-  /** Called for each message that was found to be damaged, and for a ledger that does not hold. */
+  /** Called for each message that was found to be damaged, and for a ledger that does not balance. */
   readonly onIntegrity?: (reason: 'damaged' | 'ledger') => void;
   readonly signal: AbortSignal;
 }

@@ -87,7 +87,7 @@ export class TopicState {
     return { sent, acked, ready, delayed, leased, dead, gone };
   }
 
-  /** Messages that were sent and are neither settled nor held; 0 if the ledger holds. [mailbox I-8] */
+  /** Messages that were sent and are neither settled nor held; 0 if the ledger balances. [mailbox I-8] */
   ledgerGap(): number {
     return this.sent - this.acked - this.waiting - this.dead - this.gone;
   }

@@ -1,6 +1,6 @@
 /**
  * Every crash point of histories with rotations and compactions: [mailbox I-1] [mailbox I-4] [mailbox I-8] messages that were
- * acknowledged survive, settled ones do not return, remembered keys stay, and the ledger holds.
+ * acknowledged survive, settled ones do not return, remembered keys stay, and the ledger balances.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

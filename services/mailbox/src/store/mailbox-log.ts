@@ -82,7 +82,7 @@ export class MailboxLog implements AsyncDisposable {
     return new MailboxLog(await openLog(init), init);
   }
 
-  /** Why the ledger does not hold; undefined if it holds. */
+  /** Why the ledger does not balance; undefined if it does. */
   get problem(): LedgerProblem | undefined {
     return this.#problem;
   }
@@ -256,7 +256,8 @@ export class MailboxLog implements AsyncDisposable {
     signal: AbortSignal,
     { isApplied, ...init }: AppendInit & { readonly isApplied?: () => boolean } = {},
   ): Promise<void> {
-    if (this.#problem !== undefined) throw new RonError('not_ready', `the ledger does not hold: ${this.#problem.text}`);
+    if (this.#problem !== undefined)
+      throw new RonError('not_ready', `the ledger does not balance: ${this.#problem.text}`);
     if (this.#read_only !== undefined) throw this.#read_only;
     try {
       await this.log.append(records, signal, init);

@@ -146,14 +146,14 @@ function checkDuplicates({ calls }: History, messages: readonly Message[], repor
   }
 }
 
-/** The ledger adds up, and its totals are those that the clients saw. */
+/** The ledger balances, and its totals are those that the clients saw. */
 function checkLedgers({ calls, topics }: History, messages: readonly Message[], report: Report): void {
   for (const { topic, ledger, dead, removed = [] } of topics) {
     const at = { topic, seq: 0 };
     const { sent, acked, ready, delayed, leased, gone } = ledger;
     const told = JSON.stringify(ledger);
     if (sent !== acked + ready + delayed + leased + ledger.dead + gone)
-      report('ledger', at, `does not add up: ${told}`);
+      report('ledger', at, `does not balance: ${told}`);
     if (ready + delayed + leased > 0) report('ledger', at, `messages wait after the drain: ${told}`);
     if (ledger.dead !== dead.length) report('ledger', at, `${dead.length} dead letters are listed: ${told}`);
     if (gone < removed.length) report('ledger', at, `${removed.length} dead letters were removed: ${told}`);

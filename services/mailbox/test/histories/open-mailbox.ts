@@ -15,7 +15,7 @@ const config = loadConfig({ schema, flags: FLAGS });
 
 export interface OpenMailbox {
   readonly operations: MailboxOperations;
-  /** Why the ledger does not hold. */
+  /** Why the ledger does not balance. */
   readonly problem: string | undefined;
   /** Compacts the oldest segment. */
   compact(): Promise<void>;

@@ -282,7 +282,7 @@ const PLANTED: readonly (readonly [what: string, rules: readonly Rule[], planted
       ],
     },
   ],
-  ['a ledger that does not add up', ['ledger'], { calls: GOOD, ledger: { gone: 1 } }],
+  ['a ledger that does not balance', ['ledger'], { calls: GOOD, ledger: { gone: 1 } }],
   ['a ledger with one ack too few', ['ledger'], { calls: GOOD, ledger: { acked: 0, gone: 1 } }],
   ['a ledger with one ack too many', ['ledger'], { calls: GOOD, ledger: { acked: 2, sent: 2 } }],
   ['a ledger with one send too many', ['ledger'], { calls: GOOD, ledger: { sent: 2, gone: 1 } }],

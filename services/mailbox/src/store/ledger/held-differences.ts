@@ -26,7 +26,7 @@ export function heldDifferences(topics: Topics, held: Iterable<HeldCounts>): str
   });
 }
 
-/** The differences as a problem; undefined if the ledger holds. */
+/** The differences as a problem; undefined if the ledger balances. */
 export function heldProblem(topics: Topics, held: Iterable<HeldCounts>): LedgerProblem | undefined {
   const problems = new Problems();
   for (const item of heldDifferences(topics, held)) problems.add(item);

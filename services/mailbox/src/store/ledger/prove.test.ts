@@ -75,7 +75,7 @@ function damageHeader(disk: CrashFileSystem, path: string, offset: number): void
   disk.damage(path, (bytes) => bytes.with(offset + 12, bytes[offset + 12]! ^ 0xff));
 }
 
-test('a lost record closes the mailbox until exactly that problem is accepted; then the ledger holds', async () => {
+test('a lost record closes the mailbox until exactly that problem is accepted; then the ledger balances', async () => {
   const disk = new CrashFileSystem();
   const { log, state } = await fill(disk);
   const { place, seq } = [...state.messages.values()].find((each) => each.dead === undefined)!;

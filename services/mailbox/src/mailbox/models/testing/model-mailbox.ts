@@ -98,7 +98,7 @@ export class ModelMailbox {
   /** [mailbox I-8] */
   assertLedger(): void {
     for (const { name, state } of this.mailbox.parts.topics.all())
-      assert.equal(state.ledgerGap(), 0, `the ledger of ${name} does not hold`);
+      assert.equal(state.ledgerGap(), 0, `the ledger of ${name} does not balance`);
   }
 }
 
