@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { DeadPageDto } from '@ron/proto';
+import { eventually } from '@ron/testkit';
 import { assertRefusal } from '@ron/testkit/service';
 import { newTopic, type Http } from './target.ts';
 
@@ -114,6 +115,7 @@ export function settlingContract(http: () => Http): void {
     await http().put(topic, 'slow');
     await http().take(topic, { visibility_ms: 1000 });
     assert.deepEqual(await http().receive(topic, { wait_ms: 1500 }), []);
+    await eventually('it is a dead letter', async () => (await deadOf(topic)).dead.length === 1);
     await http().assertLedger(topic, { sent: 1, dead: 1 });
     assert.equal((await deadOf(topic)).dead[0]!.reason, 'max_deliveries');
   });
