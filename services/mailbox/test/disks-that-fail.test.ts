@@ -80,6 +80,26 @@ describe('a full disk', () => {
     });
   });
 
+  test('[mailbox I-10] extends cannot use up the reserve, and the queue can be emptied after them', async (t) => {
+    await onSmallDisk(t, async ({ disk, start }) => {
+      await using mailbox = await start();
+      const sent = await fillUp(mailbox);
+      const leased = await mailbox.receive('jobs', { visibility_ms: 3_600_000, bytes_max: 8 * MIB });
+      // Each call writes up to 128 leases: together more than the reserve.
+      for (let bytes = 0; bytes < 1.2 * MIB; bytes += leased.length * 24)
+        await mailbox.settle('extend', leased, { visibility_ms: 3_600_000 });
+      const { bavail, bsize } = await statfs(disk);
+      assert.ok(bavail * bsize > MIB / 2, `${bavail * bsize} bytes are free`);
+      const [one, ...others] = leased;
+      await mailbox.settle('nack', [one!], { dead: true });
+      await mailbox.settle('ack', others);
+      await mailbox.empty();
+      const { ready, leased: held, acked, dead } = await mailbox.ledger();
+      assert.deepEqual([ready, held, acked + dead], [0, 0, sent.length]);
+      await eventually('compaction makes room', async () => (await mailbox.send(bytesOf(MIB, 1))).status === 201);
+    });
+  });
+
   test('killed while it is full: a restart has every message, refuses sends, and the queue can be emptied', async (t) => {
     await onSmallDisk(t, async ({ start }) => {
       let sent: number[];

@@ -2,7 +2,8 @@
  * Gives back the space of settled messages, the oldest segment first.
  *
  * Only the oldest segment is ever removed: a settlement must outlive the message records before it. A segment is due when it
- * holds no live message, or when more than half of the log is settled; a remembered idempotency key counts as live.
+ * holds no live message, or when more than half of the log is settled; a remembered idempotency key counts as live. On a disk
+ * with little space for settlements, an eighth of the reserve in dead records is enough, such as leases.
  *
  * The task also keeps the end mark of the log (end-mark.ts) up to date.
  *
@@ -36,7 +37,9 @@ const INTERVAL_MS = 250;
 const BACKOFF_MS_MIN = 1000;
 const BACKOFF_MS_MAX = 60_000;
 /** Of the reserve: left free by compaction. */
-const KEPT_SHARE = 1 / 4;
+const KEPT_SHARE = 1 / 8;
+/** Of the reserve: dead records that are worth a compaction when space is short. */
+const WORTH_SHARE = 1 / 8;
 /** A smaller segment is not closed early. */
 const ROTATE_BYTES_MIN = 256 * 1024;
 
@@ -70,6 +73,8 @@ export class Compactor {
     for (let left = this.#init.log.log.files.numbers().length; left > 0 && this.#isDue(); left--) {
       this.#requireRoom();
       await this.compactOldest(signal);
+      // The removed segment counts as free for the next one.
+      await this.#init.log.reserve.measure();
     }
   }
 
@@ -127,10 +132,12 @@ export class Compactor {
     if (oldest === undefined) return false;
     const { bytes } = files.totals();
     const settled = bytes - live.live_bytes - live.seen_keys * SEEN_BYTES;
-    const isMostlySettled = settled > bytes / 2;
+    const worth_bytes = log.reserve.bytes * WORTH_SHARE;
+    // Before leases stop being written.
+    const isWorthMoving = settled > bytes / 2 || (settled > worth_bytes && log.disk.isShort(worth_bytes));
     // The segment being written is only closed early if the disk needs its space.
-    if (!log.isSummarized(oldest)) return isMostlySettled && bytes > ROTATE_BYTES_MIN && log.disk.isFull;
-    return isMostlySettled || (live.liveBytesOf(oldest) === 0 && !log.hasKeys(oldest));
+    if (!log.isSummarized(oldest)) return isWorthMoving && bytes > ROTATE_BYTES_MIN && log.disk.isFull;
+    return isWorthMoving || (live.liveBytesOf(oldest) === 0 && !log.hasKeys(oldest));
   }
 
   /** The moves must leave room for acks, which free more space later. */

@@ -1,7 +1,8 @@
 /**
  * Whether the disk of a mailbox accepts messages.
  *
- * Contract: messages that would use the reserve of the disk are refused; other records may use it. `problem` states why
+ * Contract: messages that would use the reserve of the disk are refused; other records may use it, leases and returns only its
+ * first quarter: a settlement must fit, or a full queue could not be emptied. `problem` states why
  * messages are refused now. A failure counts until an append succeeds, a refusal for lack of space until its bytes fit.
  * Each change is reported once.
  */
@@ -16,6 +17,8 @@ export type DiskEvent =
 
 /** The record of an empty message: a disk without room for it refuses every send. */
 const MESSAGE_RECORD_BYTES_MIN = recordBytes(0, META_BYTES_MIN);
+/** Of the reserve, for leases and returns. The rest has room for the moves of a segment and for settlements. */
+const LEASE_SHARE = 1 / 4;
 const FULL_RETRY_MS = 1000;
 const FULL = 'the disk is full';
 
@@ -50,6 +53,11 @@ export class DiskCondition {
       this.#isReportedFull = false;
     }
     return isReached;
+  }
+
+  /** Whether this many bytes more would use the part of the reserve that only settlements and compaction may use. */
+  isShort(bytes: number): boolean {
+    return this.#reserve.isReached(bytes - this.#reserve.bytes * LEASE_SHARE);
   }
 
   /** Why messages of this many bytes are refused now; undefined if they are not. */

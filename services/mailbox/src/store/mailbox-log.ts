@@ -9,7 +9,8 @@
  * The number of a message's record is its sequence number. The formats are in codec/; topics.ts counts the ledger.
  *
  * Contract: an append of messages, settlements or a policy resolves when it is durable; the target has got it before, in the
- * step of the sync. If it rejects, the target has not got it and will not. Leases and returns resolve when they are written.
+ * step of the sync. If it rejects, the target has not got it and will not. Leases and returns resolve when they are written; on
+ * a disk that has only settlement space left they are not written, and only the state of the caller has them.
  * Bound: as in SegmentLog. Overflow: `busy`. A full disk refuses messages at its reserve with `storage_full`; other records
  * may use the reserve. With a ledger problem, all appends are refused with `not_ready`.
  * Cancellation: an append whose signal aborts before it is being written rejects; later its outcome is that of the write.
@@ -202,18 +203,19 @@ export class MailboxLog implements AsyncDisposable {
 
   /** Resolves when the leases are written. The target gets no call. */
   async appendLeased(entries: readonly LeaseEntry[], signal: AbortSignal): Promise<void> {
-    await this.append([this.#record(RECORD.leased, encodeLeased(entries))], signal, {
-      durable: false,
-      count: entries.length,
-    });
+    await this.#appendLease(this.#record(RECORD.leased, encodeLeased(entries)), entries.length, signal);
   }
 
   /** As `appendLeased`. */
   async appendReturned(entries: readonly ReturnEntry[], signal: AbortSignal): Promise<void> {
-    await this.append([this.#record(RECORD.returned, encodeReturned(entries))], signal, {
-      durable: false,
-      count: entries.length,
-    });
+    await this.#appendLease(this.#record(RECORD.returned, encodeReturned(entries)), entries.length, signal);
+  }
+
+  async #appendLease(record: RecordInput, count: number, signal: AbortSignal): Promise<void> {
+    this.#requireWritable();
+    // [mailbox I-10] Any number of leases can be made of one message, but only one settlement.
+    if (this.disk.isShort(bytesOf([record]))) return;
+    await this.append([record], signal, { durable: false, count });
   }
 
   async appendSettled(entries: readonly SettledEntry[], signal: AbortSignal): Promise<void> {
@@ -256,9 +258,7 @@ export class MailboxLog implements AsyncDisposable {
     signal: AbortSignal,
     { isApplied, ...init }: AppendInit & { readonly isApplied?: () => boolean } = {},
   ): Promise<void> {
-    if (this.#problem !== undefined)
-      throw new RonError('not_ready', `the ledger does not balance: ${this.#problem.text}`);
-    if (this.#read_only !== undefined) throw this.#read_only;
+    this.#requireWritable();
     try {
       await this.log.append(records, signal, init);
       this.disk.wrote(bytesOf(records));
@@ -267,6 +267,12 @@ export class MailboxLog implements AsyncDisposable {
       if (isApplied?.() !== true) throw error;
       this.reserve.wrote(bytesOf(records));
     }
+  }
+
+  #requireWritable(): void {
+    if (this.#problem !== undefined)
+      throw new RonError('not_ready', `the ledger does not balance: ${this.#problem.text}`);
+    if (this.#read_only !== undefined) throw this.#read_only;
   }
 
   /** After a failure, appends a record to learn whether the disk accepts writes again. Never rejects. */
