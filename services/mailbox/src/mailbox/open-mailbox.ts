@@ -7,8 +7,8 @@ import { MailboxState } from '../queue/mailbox-state.ts';
 import { SEEN_LIMITS, SeenKeys } from '../queue/seen-keys.ts';
 import { MailboxLog, type ReplayProgress, type StoreEvent } from '../store/mailbox-log.ts';
 import { BackgroundWrites } from './background-writes.ts';
+import { DamagedMessages } from './damaged-messages.ts';
 import { DeadLetters } from './dead-letters.ts';
-import { ForcedDead } from './forced-dead.ts';
 import { LastErrors } from './last-errors.ts';
 import { LeaseClock } from './lease-clock.ts';
 import { LiveView } from './live-view.ts';
@@ -123,13 +123,12 @@ export function connect(init: MailboxInit, opened: Opened) {
   const onDue = (due_ms: number): void => clock.onDue(due_ms);
   const common = { ...opened, appendSettled, appendLeased, onVisible, onDue, onEvent };
   const reads = new MessageReads(state, log.reader);
-  const forced = new ForcedDead(common);
+  const damaged = new DamagedMessages(common);
   const deliveries = new Deliveries({
     ...common,
     reads,
     onLeased: onDue,
-    onDamaged: (seq) => background.run(() => forced.make(seq, 'damaged', 'damage', NEVER)),
-    onExhausted: (seq) => background.run(() => forced.make(seq, 'max_deliveries', 'timeout', NEVER)),
+    onDamaged: (seq) => background.run(() => damaged.makeDead(seq, NEVER)),
     writeLater: (entries) => background.run(() => log.appendLeased(entries, NEVER)),
   });
   const receivers = new Receivers<Wanted, Taken>({
@@ -162,6 +161,6 @@ export function connect(init: MailboxInit, opened: Opened) {
     settles: new Settles({ ...common, appendReturned: (entries, signal) => log.appendReturned(entries, signal) }),
     retention: new Retention({ ...common, reads, probeDisk: (signal) => log.probe(signal) }),
     dead: new DeadLetters({ ...common, reads }),
-    live: new LiveView({ ...common, damaged: (seq, signal) => forced.make(seq, 'damaged', 'damage', signal) }),
+    live: new LiveView({ ...common, damaged: (seq, signal) => damaged.makeDead(seq, signal) }),
   };
 }

@@ -24,8 +24,8 @@ import {
 /** Messages that were leased for one answer. */
 export interface Delivery {
   readonly messages: readonly ReceivedMessage[];
-  /** The receiver left before the answer was written: the messages are ready again. Idempotent. `began`: it may have some of the bytes, so the delivery counts as an attempt. */
-  release(began: boolean): void;
+  /** The receiver left before the answer was written: the messages are ready again at once, and the delivery is not an attempt. Idempotent. */
+  release(): void;
 }
 
 /** A receive with the defaults of all fields. */

@@ -39,8 +39,6 @@ export interface DeliveriesInit {
   readonly appendLeased: (entries: readonly LeaseEntry[], signal: AbortSignal) => Promise<void>;
   /** Turns a message whose record is damaged into a dead letter. Must not throw. */
   readonly onDamaged: (seq: number) => void;
-  /** Turns a message that used up its deliveries into a dead letter. Must not throw. */
-  readonly onExhausted: (seq: number) => void;
   /** Writes the end of leases without waiting for it. Must not throw. */
   readonly writeLater: (entries: readonly LeaseEntry[]) => void;
   readonly onLeased: (due_ms: number) => void;
@@ -83,9 +81,9 @@ export class Deliveries {
       // [mailbox I-12] The receiver left while the lease was written.
       signal.throwIfAborted();
       const messages = leases.flatMap((lease, index) => this.#received(topic, lease, read[index]!) ?? []);
-      return { messages, release: this.#releaser(taken) };
+      return { messages, release: () => this.#release(taken) };
     } catch (error) {
-      this.#release(taken, false);
+      this.#release(taken);
       throw error;
     }
   }
@@ -115,30 +113,16 @@ export class Deliveries {
     return { ...messageDto(read, { seq, delivery, attempts }), token: encodeToken(lease, topic.tag) };
   }
 
-  #releaser(taken: Taken): (began: boolean) => void {
-    let isReleased = false;
-    return (began) => {
-      if (isReleased) return;
-      isReleased = true;
-      this.#release(taken, began);
-    };
-  }
-
-  /** [mailbox I-12] Ends leases at once. Without `counts`, the delivery is not an attempt. */
-  #release({ topic, leases }: Taken, counts: boolean): void {
-    const { max_deliveries } = this.#init.topics.policyOf(topic);
+  /** [mailbox I-12] Ends leases that are still in force, at once. Only a nack or the end of a lease is an attempt. */
+  #release({ topic, leases }: Taken): void {
     const ended_ms = sched.wall_ms();
     const ended: LeaseEntry[] = [];
     for (const lease of leases) {
       const slot = this.#current(lease);
       if (slot === NONE) continue;
-      if (counts && lease.attempts >= max_deliveries) {
-        this.#init.onExhausted(lease.seq);
-        continue;
-      }
-      const attempts = counts ? lease.attempts : lease.attempts - 1;
-      this.#init.state.release(slot, undefined, attempts);
       const { seq, delivery, nonce } = lease;
+      const attempts = lease.attempts - 1;
+      this.#init.state.release(slot, undefined, attempts);
       // A length of 0: a start makes the message ready as well.
       ended.push({ seq, delivery, attempts, nonce, until_ms: ended_ms, visibility_ms: 0 });
     }

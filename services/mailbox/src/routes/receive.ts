@@ -4,7 +4,7 @@ import type { Deadline, TurnBudget } from '@ron/kernel';
 import type { ReceiveRequest } from '@ron/proto';
 import { completed, type Delivery, type MailboxOperations } from '../mailbox/operations.ts';
 import { wantsBatch } from './accept.ts';
-import { Handover } from './handover.ts';
+import { handOver } from './handover.ts';
 import { messagesAnswer } from './messages-answer.ts';
 import type { LimitQuery, ReceiveBody, TopicParams } from './schemas.ts';
 import { unitsOf } from './turns.ts';
@@ -26,24 +26,24 @@ const PEEK_DEFAULT = 16;
 export async function receive(init: ReceiveRoutesInit, context: ReceiveContext): Promise<RouteAnswer> {
   const asBatch = wantsBatch(context.headers.accept);
   const request = completed(context.body ?? {});
-  const handover = new Handover(context.gone);
-  const ready = await receiveNow(init, context, request, handover);
+  const { gone } = context;
+  const ready = await receiveNow(init, context, request, gone);
   const isDone = ready.messages.length > 0 || request.wait_ms === 0;
-  const { messages } = isDone ? ready : await receiveLater(init, context, request, handover);
+  const { messages } = isDone ? ready : await receiveLater(init, context, request, gone);
   await init.turns.take(unitsOf(messages), context.deadline.signal);
-  return handover.answered(messagesAnswer(messages, asBatch));
+  return messagesAnswer(messages, asBatch);
 }
 
 async function receiveNow(
   { operations, settle, settleStep, turns }: ReceiveRoutesInit,
   { params: { topic }, deadline }: ReceiveContext,
   request: Required<ReceiveRequest>,
-  handover: Handover,
+  gone: AbortSignal,
 ): Promise<Delivery> {
   using step = settleStep(deadline);
   const work = async ({ signal }: Deadline): Promise<Delivery> => {
     await turns.take(request.max, signal);
-    return handover.hold(await operations.receive(topic, request, signal));
+    return handOver(await operations.receive(topic, request, signal), gone);
   };
   return await settle.submit('settle', step, work, topic);
 }
@@ -53,11 +53,11 @@ async function receiveLater(
   { operations }: ReceiveRoutesInit,
   context: ReceiveContext,
   request: ReceiveRequest,
-  handover: Handover,
+  gone: AbortSignal,
 ): Promise<Delivery> {
   const { params, deadline, draining } = context;
   return await context.park(async () =>
-    handover.hold(await operations.awaitMessage(params.topic, request, deadline.signal, draining)),
+    handOver(await operations.awaitMessage(params.topic, request, deadline.signal, draining), gone),
   );
 }
 

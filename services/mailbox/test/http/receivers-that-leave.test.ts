@@ -67,8 +67,8 @@ for (const [way, leave] of Object.entries(WAYS)) {
     const { parked, signal } = receives.now[0]!;
     await eventually('the abort', () => signal.aborted);
     parked.wake(delivery);
-    await eventually('the release', () => delivery.released.length > 0);
-    assert.deepEqual(delivery.released, [false]);
+    await eventually('the release', () => delivery.released > 0);
+    assert.equal(delivery.released, 1);
   });
 
   test(`a long poll that is left ${way} ends its wait, and keeps nothing that it is given too late`, async () => {
@@ -82,13 +82,13 @@ for (const [way, leave] of Object.entries(WAYS)) {
     await eventually('the abort', () => signal.aborted);
     const delivery = new StubDelivery([message()]);
     parked.wake(delivery);
-    await eventually('the release', () => delivery.released.length > 0);
-    assert.deepEqual(delivery.released, [false]);
+    await eventually('the release', () => delivery.released > 0);
+    assert.equal(delivery.released, 1);
   });
 }
 
 for (const accept of ['application/json', 'application/x-ron-batch']) {
-  test(`a receiver that leaves while its answer is sent releases it as a delivery (${accept})`, async () => {
+  test(`a receiver that leaves while its answer is sent releases it (${accept})`, async () => {
     const receives = new Receives();
     await using stub = await startStub({ operations: receives.operations });
     const client = await ask(stub, '{"bytes_max":8388608,"max":128}', accept);
@@ -99,9 +99,9 @@ for (const accept of ['application/json', 'application/x-ron-batch']) {
     client.socket.resume();
     await client.until(/HTTP\/1\.1 200/);
     client.destroy();
-    await eventually('the release', () => delivery.released.length > 0);
+    await eventually('the release', () => delivery.released > 0);
     await gone(stub);
-    assert.deepEqual(delivery.released, [true]);
+    assert.equal(delivery.released, 1);
   });
 
   test(`a receiver that has its whole answer keeps its messages when it leaves (${accept})`, async () => {
@@ -121,7 +121,7 @@ for (const accept of ['application/json', 'application/x-ron-batch']) {
       );
       client.destroy();
       await gone(stub);
-      assert.deepEqual(delivery.released, []);
+      assert.equal(delivery.released, 0);
     }
   });
 }
@@ -137,8 +137,8 @@ test('a receive whose deadline passes first releases the messages that it gets l
   assert.equal(reply.status, 504);
   const delivery = new StubDelivery([message()]);
   receives.later[0]!.parked.wake(delivery);
-  await eventually('the release', () => delivery.released.length > 0);
-  assert.deepEqual(delivery.released, [false]);
+  await eventually('the release', () => delivery.released > 0);
+  assert.equal(delivery.released, 1);
 });
 
 test('an empty delivery is not released', async () => {
@@ -150,7 +150,7 @@ test('an empty delivery is not released', async () => {
   client.destroy();
   receives.now[0]!.parked.wake(delivery);
   await gone(stub);
-  assert.deepEqual(delivery.released, []);
+  assert.equal(delivery.released, 0);
 });
 
 test('a long poll holds no in-flight permit', async () => {

@@ -30,17 +30,17 @@ const OPEN: AccessCheck = {
   }),
 };
 
-/** Counts how it was released. */
+/** Counts its releases. */
 export class StubDelivery implements Delivery {
   readonly messages: readonly ReceivedMessage[];
-  readonly released: boolean[] = [];
+  released = 0;
 
   constructor(messages: readonly ReceivedMessage[]) {
     this.messages = messages;
   }
 
-  release(began: boolean): void {
-    this.released.push(began);
+  release(): void {
+    this.released += 1;
   }
 }
 

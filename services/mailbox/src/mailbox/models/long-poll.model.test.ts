@@ -67,7 +67,7 @@ const BUGS: readonly (Bug & { readonly model: Make })[] = [
   {
     bug: 'a client that leaves while its lease is written keeps the message',
     file: 'mailbox/receive.ts',
-    find: 'this.#release(taken, false);',
+    find: 'this.#release(taken);',
     replace: '',
     model: pollAgainstLeave,
     caught: /a receiver that left has a message/,

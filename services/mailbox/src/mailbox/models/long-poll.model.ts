@@ -6,9 +6,8 @@
  */
 import assert from 'node:assert/strict';
 import type { Build, World } from '@ron/explorer';
-import { empty } from '@ron/ingress';
 import { NEVER } from '@ron/kernel';
-import { Handover } from '../../routes/handover.ts';
+import { handOver } from '../../routes/handover.ts';
 import { onMailbox, TOPIC, type ModelMailbox, type Parts } from './testing/model-mailbox.ts';
 
 const WAIT_MS = 1000;
@@ -32,12 +31,10 @@ class Client {
 
   async poll(): Promise<void> {
     const { signal } = this.#gone;
-    const handover = new Handover(signal);
     const request = { wait_ms: WAIT_MS };
     try {
       const { mailbox } = this.#box;
-      const { messages } = handover.hold(await mailbox.awaitMessage(TOPIC, request, signal, this.#draining));
-      handover.answered(empty(200));
+      const { messages } = handOver(await mailbox.awaitMessage(TOPIC, request, signal, this.#draining), signal);
       await this.#world.io('answer');
       signal.throwIfAborted();
       this.received = messages.length;
