@@ -10,6 +10,14 @@ export const isReadOnly = (cause: unknown): boolean => ['EROFS', 'EACCES', 'EPER
 /** The file or directory no longer exists: it was deleted, moved or unmounted. */
 export const isGone = (cause: unknown): boolean => ['ENOENT', 'ENOTDIR', 'ESTALE', 'ENODEV'].includes(codeOf(cause));
 
+const rootOf = (error: unknown): unknown => (isRonError(error) ? error.cause : error);
+
+/** The bytes at one place cannot be read. */
+export const isBadSector = (error: unknown): boolean => codeOf(rootOf(error)) === 'EIO';
+
+/** One place cannot be read, although others may be. */
+export const isUnreadable = (error: unknown): boolean => isBadSector(error) || isGone(rootOf(error));
+
 /** A full disk is `storage_full`, any other disk failure `not_ready`. A RonError is returned unchanged. */
 export function diskError(cause: unknown, retry_after_ms = RETRY_AFTER_MS): RonError {
   if (isRonError(cause)) return cause;

@@ -75,7 +75,7 @@ async function openLast(replay: Replay, segment: number, segment_bytes: number):
   let active: Active | undefined;
   try {
     const end = await replay.run(segment, opened.file);
-    if (end !== undefined && opened.failure === undefined) {
+    if (end !== undefined && opened.failure === undefined && !end.isTailUnreadable) {
       if (end.torn_bytes > 0) await replay.cut(segment, opened.file, end.tail);
       if (end.tail < segment_bytes) active = await activeOf(segment, opened.file, end.tail);
     }
@@ -110,7 +110,7 @@ class Replay {
 
   /** Replays the new records of a segment; undefined when the caller knows all of them. */
   async run(segment: number, file: File): Promise<ScanEnd | undefined> {
-    const { from, onRecord, onDamage, onBadBody, signal } = this.#init;
+    const { from, onRecord, onDamage, onBadBody, skipsUnreadable, signal } = this.#init;
     const size = await file.size();
     this.#hold(segment, size);
     if (segment < (from?.segment ?? 0)) return undefined;
@@ -131,6 +131,10 @@ class Replay {
         if (isKept) this.seq = Math.max(this.seq, head.seq);
         return isKept;
       },
+      onUnreadable:
+        skipsUnreadable === true
+          ? (offset, bytes) => onDamage?.({ segment, offset, bytes, what: 'unreadable part' })
+          : undefined,
       signal,
     });
     if (end.torn_bytes > 0) onDamage?.({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });

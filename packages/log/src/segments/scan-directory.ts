@@ -20,6 +20,8 @@ export interface ScanDirectoryInit {
   ends?: ReadonlyMap<number, number>;
   onRecord: (head: RecordHead, position: Position, body: Buffer) => void | Promise<void>;
   onDamage: (damage: Damage) => void;
+  /** As in `SegmentLogInit`. */
+  skipsUnreadable?: boolean;
   /** As in scan.ts. */
   onBadBody?: (head: RecordHead, position: Position, body: Buffer) => boolean | void;
   /** Called after each segment. */
@@ -82,6 +84,10 @@ async function scanPart(
       onRecord: (head, offset, body) => init.onRecord(head, { segment, offset }, body),
       onGap: (offset, bytes) => init.onDamage({ segment, offset, bytes, what: 'gap' }),
       onBadBody: (head, offset, body) => init.onBadBody?.(head, { segment, offset }, body),
+      onUnreadable:
+        init.skipsUnreadable === true
+          ? (offset, bytes) => init.onDamage({ segment, offset, bytes, what: 'unreadable part' })
+          : undefined,
       signal: init.signal,
     });
     return { offset: end.tail, bytes: end.torn_bytes };

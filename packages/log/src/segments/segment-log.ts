@@ -39,7 +39,7 @@ import { SegmentWriter, type Group, type LogEnd, type SegmentWriterInit } from '
 
 export interface Damage extends Position {
   readonly bytes: number;
-  readonly what: 'gap' | 'torn tail';
+  readonly what: 'gap' | 'torn tail' | 'unreadable part';
 }
 
 export interface SegmentLogInit {
@@ -68,6 +68,11 @@ export interface SegmentLogInit {
    */
   onRecord?: (head: RecordHead, position: Position, body: Buffer) => void | Promise<void>;
   onDamage?: (damage: Damage) => void;
+  /**
+   * Bytes that cannot be read (EIO) are damage: reported as `unreadable part`, and the scan goes on. Default: the open
+   * rejects. An unreadable end of the last segment is not cut off, because it may hold records; a new segment begins.
+   */
+  skipsUnreadable?: boolean;
   /** Called at open as in scan.ts: true keeps a record with a damaged body even at the end of the log. */
   onBadBody?: (head: RecordHead, position: Position, body: Buffer) => boolean | void;
   /**
@@ -100,6 +105,8 @@ export interface SegmentPart {
   until?: number;
   /** As in scan.ts. */
   onBadBody?: (head: RecordHead, offset: number, body: Buffer) => boolean | void;
+  /** As in `SegmentLogInit`. */
+  skipsUnreadable?: boolean;
 }
 
 const MIB = 1024 * 1024;
@@ -244,6 +251,10 @@ export class SegmentLog implements AsyncDisposable {
         onRecord: (head, offset, body) => onRecord(head, { segment, offset }, body),
         onGap: (offset, bytes) => onDamage({ segment, offset, bytes, what: 'gap' }),
         onBadBody: part.onBadBody,
+        onUnreadable:
+          part.skipsUnreadable === true
+            ? (offset, bytes) => onDamage({ segment, offset, bytes, what: 'unreadable part' })
+            : undefined,
         signal,
       });
       // Bytes after the tail of the active segment are a write in progress, not damage.

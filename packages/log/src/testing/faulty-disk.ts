@@ -1,4 +1,4 @@
-/** The real file system, except that operations on selected files fail or wait. */
+/** The real file system, except that operations on selected files, or reads of selected bytes, fail or wait. */
 import { realFileSystem, type DiskRoom, type File, type FileSystem } from '../disk/file-system.ts';
 
 export type DiskStep = 'create' | 'read' | 'write' | 'sync' | 'remove';
@@ -11,8 +11,16 @@ interface Fault {
 
 const WRITES: readonly DiskStep[] = ['create', 'write', 'sync'];
 
+/** Bytes of files that cannot be read. */
+interface BadSector {
+  readonly part: string;
+  readonly from: number;
+  readonly to: number;
+}
+
 export class FaultyDisk implements FileSystem {
   #fault: Fault | undefined;
+  #bad: BadSector | undefined;
   #held: (() => void)[] = [];
 
   /** Operations that wait. */
@@ -30,8 +38,14 @@ export class FaultyDisk implements FileSystem {
     this.#fault = { part, code: undefined, steps: steps.length === 0 ? WRITES : steps };
   }
 
+  /** Reads of these bytes of files whose path contains `part` fail with EIO. */
+  badSector(part: string, from: number, to: number): void {
+    this.#bad = { part, from, to };
+  }
+
   mend(): void {
     this.#fault = undefined;
+    this.#bad = undefined;
     for (const go of this.#held.splice(0)) go();
   }
 
@@ -60,6 +74,7 @@ export class FaultyDisk implements FileSystem {
       },
       read: async (into, length, position) => {
         await this.#check('read', path);
+        this.#checkSector(path, position, length);
         return await file.read(into, length, position);
       },
       sync: async () => {
@@ -74,6 +89,12 @@ export class FaultyDisk implements FileSystem {
       size: () => file.size(),
       close: () => file.close(),
     };
+  }
+
+  #checkSector(path: string, position: number, length: number): void {
+    const bad = this.#bad;
+    if (bad === undefined || !path.includes(bad.part) || position >= bad.to || position + length <= bad.from) return;
+    throw Object.assign(new Error('EIO'), { code: 'EIO' });
   }
 
   async #check(step: DiskStep, path: string): Promise<void> {

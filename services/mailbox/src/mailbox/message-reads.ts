@@ -1,26 +1,32 @@
 /**
  * Verified reads of messages by their number.
  *
- * Contract: a read returns the message as it was sent, `damaged` if its record is not intact, or `gone` if the message is not
- * held any more. A message that compaction moves during the read is read at its new place.
+ * Contract: a read returns the message as it was sent, `damaged` if its record is not intact, `unreadable` if the disk cannot
+ * read it now (a bad sector, a missing file), or `gone` if the message is not held any more. A message that compaction moves during the read is read at its new place.
  * Bound: `TRIES` places. Cancellation: between two tries.
  */
 import { isRonError, RonError } from '@ron/kernel';
+import { isUnreadable } from '@ron/log';
 import type { MailboxState } from '../queue/mailbox-state.ts';
 import { NONE } from '../queue/states.ts';
+import type { DiskCondition } from '../store/disk-condition.ts';
+import type { MailboxLog } from '../store/mailbox-log.ts';
 import type { MessageReader, StoredMessage } from '../store/read-message.ts';
+import type { MessagePlace } from '../store/records.ts';
 
 const TRIES = 8;
 
-export type ReadMessage = StoredMessage | 'damaged' | 'gone';
+export type ReadMessage = StoredMessage | 'damaged' | 'unreadable' | 'gone';
 
 export class MessageReads {
   readonly #state: MailboxState;
   readonly #reader: MessageReader;
+  readonly #disk: DiskCondition;
 
-  constructor(state: MailboxState, reader: MessageReader) {
+  constructor(state: MailboxState, { reader, disk }: Pick<MailboxLog, 'reader' | 'disk'>) {
     this.#state = state;
     this.#reader = reader;
+    this.#disk = disk;
   }
 
   /** From the page cache, without a promise; otherwise from the disk. */
@@ -35,25 +41,30 @@ export class MessageReads {
 
   /** Id and meta only; undefined if they cannot be read. */
   readMeta(seq: number, signal: AbortSignal): Promise<Omit<StoredMessage, 'payload'> | undefined> {
-    return this.#atPlace(seq, signal, (slot) => this.#reader.readMeta(this.#state.view(slot).place));
+    return unlessUnreadable(this.#atPlace(seq, signal, (slot) => this.#reader.readMeta(this.#state.view(slot).place)));
   }
 
   /** The last error of a dead letter, if any. */
   async readError(seq: number, signal: AbortSignal): Promise<string | undefined> {
-    const details = await this.#atPlace(seq, signal, async (slot) => {
+    const read = this.#atPlace(seq, signal, async (slot) => {
       const { dead } = this.#state.view(slot);
       return dead && (await this.#reader.readDead(dead.at, seq));
     });
-    return details?.error;
+    return (await unlessUnreadable(read))?.error;
   }
 
   async #fromDisk(seq: number, signal: AbortSignal): Promise<ReadMessage> {
-    const read = await this.#atPlace(
-      seq,
-      signal,
-      async (slot) => (await this.#reader.read(this.#state.view(slot).place)) ?? 'damaged',
-    );
-    return read ?? 'gone';
+    return (await this.#atPlace(seq, signal, (slot) => this.#readAt(this.#state.view(slot).place))) ?? 'gone';
+  }
+
+  async #readAt(place: MessagePlace): Promise<ReadMessage> {
+    try {
+      return (await this.#reader.read(place)) ?? 'damaged';
+    } catch (error) {
+      if (!isUnreadable(error)) throw error;
+      this.#disk.readFailed(place, error instanceof Error ? error.message : String(error));
+      return 'unreadable';
+    }
   }
 
   async #atPlace<T>(
@@ -72,5 +83,14 @@ export class MessageReads {
       }
     }
     throw new RonError('not_ready', `message ${seq} could not be read: its segment is missing`);
+  }
+}
+
+async function unlessUnreadable<T>(read: Promise<T>): Promise<T | undefined> {
+  try {
+    return await read;
+  } catch (error) {
+    if (!isUnreadable(error)) throw error;
+    return undefined;
   }
 }

@@ -122,13 +122,14 @@ export function connect(init: MailboxInit, opened: Opened) {
   const onVisible = (topic: string): void => receivers.serve(topic);
   const onDue = (due_ms: number): void => clock.onDue(due_ms);
   const common = { ...opened, appendSettled, appendLeased, onVisible, onDue, onEvent };
-  const reads = new MessageReads(state, log.reader);
+  const reads = new MessageReads(state, log);
   const damaged = new DamagedMessages(common);
   const deliveries = new Deliveries({
     ...common,
     reads,
     onLeased: onDue,
     onDamaged: (seq) => background.run(() => damaged.makeDead(seq, NEVER)),
+    onUnreadable: (seq) => opened.errors.set(seq, 'the disk could not read the message'),
     writeLater: (entries) => background.run(() => log.appendLeased(entries, NEVER)),
   });
   const receivers = new Receivers<Wanted, Taken>({

@@ -2,8 +2,9 @@
  * Deliveries: leases of visible messages, the answers with their payloads, and the return of messages whose receiver left.
  *
  * Contract: a message is leased in RAM in the synchronous step in which it is taken, so no other receiver gets it. The lease
- * is written, not synced, before the answer. If a payload cannot be read or the lease cannot be written, the messages are
- * ready again and the delivery does not count. A message whose record is damaged becomes a dead letter.
+ * is written, not synced, before the answer. If that fails, or the disk does not answer, the messages are ready again and the
+ * delivery does not count. A message whose record is damaged becomes a dead letter. A message that the disk cannot read is
+ * left out and stays leased: it is delivered again after its visibility, or becomes a dead letter after its last delivery.
  * Bound: 128 messages and `bytes_max` payload bytes of an answer; one message always fits.
  * Cancellation: a receiver whose signal aborts before it has the answer gives its messages back.
  */
@@ -39,6 +40,8 @@ export interface DeliveriesInit {
   readonly appendLeased: (entries: readonly LeaseEntry[], signal: AbortSignal) => Promise<void>;
   /** Turns a message whose record is damaged into a dead letter. Must not throw. */
   readonly onDamaged: (seq: number) => void;
+  /** The disk could not read a message. */
+  readonly onUnreadable: (seq: number) => void;
   /** Writes the end of leases without waiting for it. Must not throw. */
   readonly writeLater: (entries: readonly LeaseEntry[]) => void;
   readonly onLeased: (due_ms: number) => void;
@@ -109,6 +112,7 @@ export class Deliveries {
   #received(topic: Topic, lease: LeaseEntry, read: ReadMessage): ReceivedMessage | undefined {
     const { seq, delivery, attempts } = lease;
     if (read === 'damaged') this.#init.onDamaged(seq);
+    if (read === 'unreadable') this.#init.onUnreadable(seq);
     if (typeof read === 'string') return undefined;
     return { ...messageDto(read, { seq, delivery, attempts }), token: encodeToken(lease, topic.tag) };
   }

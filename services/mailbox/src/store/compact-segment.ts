@@ -26,6 +26,7 @@ import {
 } from './codec/message-codec.ts';
 import type { HeldMessage, LiveMessages } from './live-messages.ts';
 import type { MailboxLog } from './mailbox-log.ts';
+import { unlessBadSector } from './read-message.ts';
 import { RECORD, type MessageMeta, type MessageState, type SeenEntry } from './records.ts';
 
 const STEP_BYTES = 512 * 1024;
@@ -97,7 +98,8 @@ export class SegmentCompaction {
     const segment = this.#segment;
     const bytes = log.files.bytesOf(segment);
     // Damage matters only if it hides a live message, which is checked below.
-    await log.scanSegment(segment, this.#onRecord, () => undefined, this.#signal, { onBadBody: this.#onBadBody });
+    const part = { onBadBody: this.#onBadBody, skipsUnreadable: true };
+    await log.scanSegment(segment, this.#onRecord, () => undefined, this.#signal, part);
     await this.#flush();
     await this.#writeKeys();
     if (this.#live.liveBytesOf(segment) > 0) {
@@ -179,7 +181,7 @@ export class SegmentCompaction {
       const found = this.#live.find(seq);
       if (found.kind !== 'held' || found.dead === undefined || errors.has(seq)) continue;
       const { at } = found.dead;
-      const details = await this.#log.reader.readDead(at, seq);
+      const details = await unlessBadSector(this.#log.reader.readDead(at, seq));
       errors.set(seq, { at, error: details?.error });
     }
   }

@@ -2,12 +2,12 @@
  * Whether the disk of a mailbox accepts messages.
  *
  * Contract: messages that would use the reserve of the disk are refused; other records may use it, leases and returns only its
- * first quarter: a settlement must fit, or a full queue could not be emptied. `problem` states why
- * messages are refused now. A failure counts until an append succeeds, a refusal for lack of space until its bytes fit.
- * Each change is reported once.
+ * first quarter: a settlement must fit, or a full queue could not be emptied. `problem` states why messages are refused now,
+ * or that some cannot be read. A failure counts until an append succeeds, a refusal for lack of space until its bytes fit, a
+ * place that cannot be read until it can. Each change is reported once.
  */
 import { isRonError, RonError } from '@ron/kernel';
-import { recordBytes, type Reserve } from '@ron/log';
+import { recordBytes, type Position, type Reserve } from '@ron/log';
 import { META_BYTES_MIN } from './codec/message-codec.ts';
 
 export type DiskEvent =
@@ -29,6 +29,7 @@ export class DiskCondition {
   #refused_bytes = MESSAGE_RECORD_BYTES_MIN;
   #isReportedFull = false;
   #failure: string | undefined;
+  #unreadable: { readonly at: Position; readonly problem: string } | undefined;
 
   constructor(reserve: Reserve, onEvent: (event: DiskEvent) => void) {
     this.#reserve = reserve;
@@ -40,9 +41,14 @@ export class DiskCondition {
     return this.#failure;
   }
 
-  /** Why messages are refused; undefined if they are accepted. */
+  /** Why messages are refused, or that one cannot be read; undefined if there is no problem. */
   get problem(): string | undefined {
-    return this.#failure ?? (this.isFull ? FULL : undefined);
+    return this.#failure ?? (this.isFull ? FULL : this.#unreadable?.problem);
+  }
+
+  /** A place that could not be read. */
+  get unreadable(): Position | undefined {
+    return this.#unreadable?.at;
   }
 
   /** Whether messages are refused because the free space is down to the reserve. */
@@ -75,6 +81,20 @@ export class DiskCondition {
     this.#reserve.wrote(bytes);
     if (this.#failure === undefined) return;
     this.#failure = undefined;
+    this.#onEvent({ kind: 'disk recovered' });
+  }
+
+  /** The record at a place cannot be read. */
+  readFailed(at: Position, cause: string): void {
+    if (this.#unreadable !== undefined) return;
+    const problem = `segment ${at.segment} cannot be read at ${at.offset}: ${cause}`;
+    this.#unreadable = { at, problem };
+    this.#onEvent({ kind: 'disk failed', problem });
+  }
+
+  /** The place can be read again, or is not needed any more. */
+  readAgain(): void {
+    this.#unreadable = undefined;
     this.#onEvent({ kind: 'disk recovered' });
   }
 

@@ -16,7 +16,15 @@
  * Cancellation: an append whose signal aborts before it is being written rejects; later its outcome is that of the write.
  */
 import { assert, RonError } from '@ron/kernel';
-import { recordBytes, type Appended, type AppendInit, type RecordInput, type Reserve, type SegmentLog } from '@ron/log';
+import {
+  isUnreadable,
+  recordBytes,
+  type Appended,
+  type AppendInit,
+  type RecordInput,
+  type Reserve,
+  type SegmentLog,
+} from '@ron/log';
 import type { TopicPolicy } from '@ron/proto';
 import { orDamaged } from './codec/bytes.ts';
 import { decodeBase, encodeLeased, encodeReturned, encodeTopic } from './codec/entry-codec.ts';
@@ -26,7 +34,7 @@ import type { Apply, DurableState } from './durable-state.ts';
 import type { EndMark } from './end-mark.ts';
 import { openLog, type MailboxLogInit, type OpenedLog, type StoreEvent } from './open-log.ts';
 import type { LedgerProblem } from './ledger/problems.ts';
-import { MessageReader } from './read-message.ts';
+import { MessageReader, unlessBadSector } from './read-message.ts';
 import {
   RECORD,
   type LeaseEntry,
@@ -119,7 +127,7 @@ export class MailboxLog implements AsyncDisposable {
 
   /** Whether a segment begins with an intact `base`. */
   async hasBase(segment: number): Promise<boolean> {
-    const record = await this.reader.readRecord({ segment, offset: 0 });
+    const record = await unlessBadSector(this.reader.readRecord({ segment, offset: 0 }));
     if (record?.head.type !== RECORD.base) return false;
     return orDamaged(() => decodeBase(Buffer.from(record.payload))) !== undefined;
   }
@@ -275,8 +283,13 @@ export class MailboxLog implements AsyncDisposable {
     if (this.#read_only !== undefined) throw this.#read_only;
   }
 
-  /** After a failure, appends a record to learn whether the disk accepts writes again. Never rejects. */
+  /** After a failure, reads again, or appends a record, to learn whether the disk has recovered. Never rejects. */
   async probe(signal: AbortSignal): Promise<void> {
+    const { unreadable } = this.disk;
+    if (unreadable !== undefined) {
+      const isUnreadableStill = await this.reader.readRecord(unreadable).then(() => false, isUnreadable);
+      if (!isUnreadableStill) this.disk.readAgain();
+    }
     if (this.disk.failure === undefined || this.#problem !== undefined) return;
     await this.append([this.#record(RECORD.probe, EMPTY)], signal).catch(() => undefined);
   }

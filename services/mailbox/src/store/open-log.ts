@@ -139,6 +139,7 @@ async function replayLog(
       replay.onRecord(head, position, body);
     },
     onBadBody: replay.onBadBody,
+    skipsUnreadable: true,
     onDamage: ({ what, segment, offset, bytes: damaged }) =>
       onEvent?.({ kind: 'damage', problem: `${what} of ${damaged} bytes in segment ${segment} at ${offset}` }),
     onDurable,

@@ -2,9 +2,17 @@
  * Verified reads of messages and of the reasons of dead letters.
  *
  * Contract: a result is exactly the record that was appended, or undefined if it is damaged. The bytes belong to the caller.
- * Rejects with `not_found` if the segment was removed: the message has moved or is settled.
+ * Rejects with `not_found` if the segment was removed: the message has moved or is settled; with `not_ready` if the disk fails.
  */
-import { decodeHeader, HEADER_BYTES, type LogRecord, type Position, type RecordHead, type SegmentLog } from '@ron/log';
+import {
+  decodeHeader,
+  HEADER_BYTES,
+  isBadSector,
+  type LogRecord,
+  type Position,
+  type RecordHead,
+  type SegmentLog,
+} from '@ron/log';
 import type { DeadReason } from '@ron/proto';
 import { orDamaged } from './codec/bytes.ts';
 import { decodeSettled } from './codec/entry-codec.ts';
@@ -25,6 +33,16 @@ export interface DeadDetails {
   readonly attempts: number;
   readonly dead_ms: number;
   readonly error: string | undefined;
+}
+
+/** A record whose bytes cannot be read counts as damaged. */
+export async function unlessBadSector<T>(read: Promise<T>): Promise<T | undefined> {
+  try {
+    return await read;
+  } catch (error) {
+    if (!isBadSector(error)) throw error;
+    return undefined;
+  }
 }
 
 export class MessageReader {

@@ -78,6 +78,7 @@ async function prove(
     ...(ends && { ends }),
     onRecord: replay.onRecord,
     onBadBody: replay.onBadBody,
+    skipsUnreadable: true,
     onDamage: () => undefined,
     onSegment: (done) => onProgress?.({ done_bytes: done.bytes, total_bytes: done.bytes_total }),
     signal,
