@@ -2,9 +2,10 @@
  * Dead letters: list, replay, delete.
  *
  * Contract: a replay stores a new message with `replay_of` and removes the dead letter in one atomic group. It has a new id
- * and no idempotency key, and counts against the limits of its topic: when the topic is full the replay stops, and fails with
- * `storage_full` if nothing was replayed. Dead letters that are being settled or whose record is damaged are left out.
- * Bound: `GROUP_MESSAGES` messages and `GROUP_BYTES` payload bytes of a group. Cancellation: between two groups.
+ * and no idempotency key, and counts against the limits of its topic; it fails with `storage_full` if none of them has room. Dead
+ * letters that are being settled or whose record is damaged are left out.
+ * Bound: a replay stores `GROUP_MESSAGES` messages and `GROUP_BYTES` payload bytes, and the caller repeats it; `LISTINGS_MAX`
+ * listings at a time. Overflow: `busy`. Cancellation: between two groups.
  */
 import { RonError, sched } from '@ron/kernel';
 import {
@@ -28,6 +29,9 @@ import type { Topic, Topics } from './topics.ts';
 
 const GROUP_MESSAGES = MAILBOX_LIMITS.batch_messages;
 const GROUP_BYTES = MAILBOX_LIMITS.batch_bytes;
+/** A listing reads the disk many times, in a worker that acks need too. */
+const LISTINGS_MAX = 8;
+const RETRY_AFTER_MS = 1000;
 
 export interface DeadLettersInit {
   readonly state: MailboxState;
@@ -46,17 +50,32 @@ interface Copy {
 export class DeadLetters {
   readonly #init: DeadLettersInit;
   readonly #ids = new NewIds();
+  #listings = 0;
 
   constructor(init: DeadLettersInit) {
     this.#init = init;
   }
 
   async list(topic: Topic, after: number, limit: number, signal: AbortSignal): Promise<DeadPageDto> {
+    if (this.#listings >= LISTINGS_MAX)
+      throw new RonError('busy', `${LISTINGS_MAX} listings of dead letters are under way`, {
+        retry_after_ms: RETRY_AFTER_MS,
+      });
+    this.#listings += 1;
+    try {
+      return await this.#list(topic, after, limit, signal);
+    } finally {
+      this.#listings -= 1;
+    }
+  }
+
+  async #list(topic: Topic, after: number, limit: number, signal: AbortSignal): Promise<DeadPageDto> {
     const slots = this.#init.state.deadAfter(topic.state, after, limit + 1);
+    const readError = this.#init.reads.errorReader();
     const seqs = slots.slice(0, limit).map((slot) => this.#init.state.seqOf(slot));
     const dead: DeadLetterDto[] = [];
     for (const seq of seqs) {
-      const letter = await this.#describe(seq, signal);
+      const letter = await this.#describe(seq, readError, signal);
       if (letter !== undefined) dead.push(letter);
     }
     return slots.length > limit ? { dead, next: seqs.at(-1)! } : { dead };
@@ -79,21 +98,19 @@ export class DeadLetters {
     return deleted;
   }
 
+  /** Replays one group, so that large messages do not exceed the deadline of the call: the caller repeats it. */
   async replay(topic: Topic, which: DeadSelection, signal: AbortSignal): Promise<number> {
     const { limit = MAILBOX_LIMITS.page } = which;
-    let replayed = 0;
-    for (let after = 0; replayed < limit;) {
-      const group = this.#next(topic, which, after, Math.min(GROUP_MESSAGES, limit - replayed));
+    // A group of dead letters that cannot be replayed does not hide those after it.
+    for (let after = 0; ;) {
+      const group = this.#next(topic, which, after, Math.min(GROUP_MESSAGES, limit));
       const copies = await this.#copies(topic, group, signal);
-      if (copies.after === undefined) return replayed;
+      if (copies.after === undefined) return 0;
       after = copies.after;
       const { count, isFull } = await this.#store(topic, copies.sends, signal);
-      replayed += count;
-      if (!isFull) continue;
-      if (replayed === 0) throw new RonError('storage_full', `the topic ${topic.name} is full`);
-      return replayed;
+      if (count > 0) return count;
+      if (isFull) throw new RonError('storage_full', `the topic ${topic.name} is full`);
     }
-    return replayed;
   }
 
   /** The next dead letters after a number, by number. */
@@ -163,14 +180,18 @@ export class DeadLetters {
     return { count: taken.length, isFull: fits !== -1 };
   }
 
-  async #describe(seq: number, signal: AbortSignal): Promise<DeadLetterDto | undefined> {
+  async #describe(
+    seq: number,
+    readError: ReturnType<MessageReads['errorReader']>,
+    signal: AbortSignal,
+  ): Promise<DeadLetterDto | undefined> {
     const { state, reads } = this.#init;
     const slot = state.find(seq);
     const view = slot === NONE ? undefined : state.view(slot);
     if (view?.dead === undefined) return undefined;
     const { place, dead, attempts, sent_ms } = view;
     const stored = await reads.readMeta(seq, signal);
-    const error = await reads.readError(seq, signal);
+    const error = await readError(seq, signal);
     const meta = stored?.meta;
     return {
       id: stored === undefined ? '' : formatUlid(stored.id),

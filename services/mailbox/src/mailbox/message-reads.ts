@@ -11,7 +11,7 @@ import type { MailboxState } from '../queue/mailbox-state.ts';
 import { NONE } from '../queue/states.ts';
 import type { DiskCondition } from '../store/disk-condition.ts';
 import type { MailboxLog } from '../store/mailbox-log.ts';
-import type { MessageReader, StoredMessage } from '../store/read-message.ts';
+import type { DeadReader, MessageReader, StoredMessage } from '../store/read-message.ts';
 import type { MessagePlace } from '../store/records.ts';
 
 const TRIES = 8;
@@ -44,11 +44,16 @@ export class MessageReads {
     return unlessUnreadable(this.#atPlace(seq, signal, (slot) => this.#reader.readMeta(this.#state.view(slot).place)));
   }
 
-  /** The last error of a dead letter, if any. */
-  async readError(seq: number, signal: AbortSignal): Promise<string | undefined> {
+  /** Reads the last errors of dead letters, if any. One call at a time. */
+  errorReader(): (seq: number, signal: AbortSignal) => Promise<string | undefined> {
+    const readDead = this.#reader.deadReader();
+    return (seq, signal) => this.#readError(readDead, seq, signal);
+  }
+
+  async #readError(readDead: DeadReader, seq: number, signal: AbortSignal): Promise<string | undefined> {
     const read = this.#atPlace(seq, signal, async (slot) => {
       const { dead } = this.#state.view(slot);
-      return dead && (await this.#reader.readDead(dead.at, seq));
+      return dead && (await readDead(dead.at, seq));
     });
     return (await unlessUnreadable(read))?.error;
   }

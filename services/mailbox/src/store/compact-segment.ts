@@ -177,11 +177,12 @@ export class SegmentCompaction {
 
   /** Reads the last errors of dead letters, which are not in RAM. */
   async #readErrors(errors: DeadErrors): Promise<void> {
+    const readDead = this.#log.reader.deadReader();
     for (const { seq } of this.#candidates) {
       const found = this.#live.find(seq);
       if (found.kind !== 'held' || found.dead === undefined || errors.has(seq)) continue;
       const { at } = found.dead;
-      const details = await unlessBadSector(this.#log.reader.readDead(at, seq));
+      const details = await unlessBadSector(readDead(at, seq));
       errors.set(seq, { at, error: details?.error });
     }
   }

@@ -88,7 +88,7 @@ test('live messages, dead letters, leases, delays and keys survive any number of
     [...after.state.seen.values()].map(({ seq }) => seq),
     [keyed],
   );
-  const details = await after.log.reader.readDead(after.state.messages.get(died!)!.dead!.at, died!);
+  const details = await after.log.reader.deadReader()(after.state.messages.get(died!)!.dead!.at, died!);
   assert.deepEqual([details!.reason, details!.error, details!.attempts], ['max_deliveries', 'the last error', 12]);
   const stored = await after.log.reader.read(after.state.messages.get(ready!)!.place);
   assert.deepEqual(Buffer.from(stored!.payload), Buffer.alloc(500, 13));

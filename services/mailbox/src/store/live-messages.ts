@@ -10,7 +10,7 @@ export interface HeldMessage extends MessageState {
   readonly place: Position;
   /** The last error that a nack stated, if it is kept in RAM; not the one of a dead letter. */
   readonly error: string | undefined;
-  /** `at`: the record that holds the last error, see `MessageReader.readDead`. */
+  /** `at`: the record that holds the last error, see `MessageReader.deadReader`. */
   readonly dead: (NonNullable<MessageState['dead']> & { readonly at: Position }) | undefined;
 }
 

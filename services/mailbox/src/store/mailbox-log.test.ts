@@ -44,7 +44,7 @@ test('a start restores messages, leases, returns, settlements, topics and totals
   const stored = await again.log.reader.read(again.state.messages.get(b!)!.place);
   assert.equal(stored!.payload.length, 5000);
   assert.deepEqual([stored!.meta.key, stored!.meta.headers, stored!.meta.topic], ['k', { x: 'ü' }, 'b']);
-  const details = await again.log.reader.readDead(again.state.messages.get(c!)!.dead!.at, c!);
+  const details = await again.log.reader.deadReader()(again.state.messages.get(c!)!.dead!.at, c!);
   assert.deepEqual([details!.reason, details!.attempts, details!.error], ['max_deliveries', 12, 'last error']);
   await again.log.close();
 });

@@ -45,6 +45,11 @@ export async function unlessBadSector<T>(read: Promise<T>): Promise<T | undefine
   }
 }
 
+type FindDead = (seq: number) => DeadDetails | undefined;
+
+/** Undefined if the record is damaged. Rejects as `MessageReader`. One call at a time. */
+export type DeadReader = (at: Position, seq: number) => Promise<DeadDetails | undefined>;
+
 export class MessageReader {
   readonly #log: SegmentLog;
   readonly #topics: Topics;
@@ -90,16 +95,29 @@ export class MessageReader {
     return orDamaged(() => ({ id: id.ulid, meta: new DecodedMeta(this.#topics.nameOf(id.topic), bytes) }));
   }
 
+  /** Returns a reader of dead letters that keeps the last record: neighbours mostly died in one append. */
+  deadReader(): DeadReader {
+    let last: { readonly at: Position; readonly find: FindDead } | undefined;
+    return async (at, seq) => {
+      if (last?.at.segment !== at.segment || last.at.offset !== at.offset)
+        last = { at, find: await this.#readDead(at) };
+      return last.find(seq);
+    };
+  }
+
   /** From the `settled` record, or from the message itself if it has moved since. */
-  async readDead(at: Position, seq: number): Promise<DeadDetails | undefined> {
+  async #readDead(at: Position): Promise<FindDead> {
     const head = await this.#head(at);
-    if (head === undefined) return undefined;
-    if (head.type === RECORD.message) return await this.#deadOfMoved({ ...at, ...head });
-    const record = await this.#log.read(at, head.payload_bytes, head.meta_bytes);
-    if (record === undefined || head.type !== RECORD.settled) return undefined;
-    const entries = orDamaged(() => decodeSettled(Buffer.from(record.payload), this.#topics.nameOf));
-    const entry = entries?.find((each) => each.seq === seq && each.outcome === 'dead');
-    return entry?.outcome === 'dead' ? entry : undefined;
+    if (head === undefined) return () => undefined;
+    if (head.type === RECORD.message) {
+      const details = await this.#deadOfMoved({ ...at, ...head });
+      return () => details;
+    }
+    const read = await this.#log.read(at, head.payload_bytes, head.meta_bytes);
+    if (read === undefined || head.type !== RECORD.settled) return () => undefined;
+    const entries = orDamaged(() => decodeSettled(Buffer.from(read.payload), this.#topics.nameOf)) ?? [];
+    const bySeq = new Map(entries.flatMap((entry) => (entry.outcome === 'dead' ? [[entry.seq, entry]] : [])));
+    return (seq) => bySeq.get(seq);
   }
 
   async #deadOfMoved(place: MessagePlace): Promise<DeadDetails | undefined> {
