@@ -1,8 +1,8 @@
 /** The metrics of mailbox, besides those of the listener and the runtime. `TopicCounts` bounds the labels of topics. */
 import type { Counter, Metrics, Sample } from '@ron/telemetry';
 import type { TopicDto } from '@ron/proto';
-import type { AllTopicCounts, TopicCounts } from './mailbox/topic-counts.ts';
-import type { Topics } from './mailbox/topics.ts';
+import type { AllTopicCounts, TopicCounts } from './mailbox/topics/topic-counts.ts';
+import type { Topics } from './mailbox/topics/topics.ts';
 import type { SeenKeys } from './queue/seen-keys.ts';
 
 /** Counters that the parts update. */

@@ -6,7 +6,7 @@ import type { MailboxConfig } from './config.ts';
 import { Mailbox } from './mailbox/mailbox.ts';
 import { mailboxMeters, measureParts, type MailboxMeters } from './metrics.ts';
 import type { MailboxContext } from './service.ts';
-import { Compactor, type CompactorEvent } from './store/compactor.ts';
+import { Compactor, type CompactorEvent } from './store/compaction/compactor.ts';
 import { proveLog } from './store/ledger/prove.ts';
 import type { MailboxLog, ReplayProgress } from './store/mailbox-log.ts';
 

@@ -62,9 +62,9 @@ export const mailbox = defineService({
   },
 });
 
-export type MailboxInit = StartInit<MailboxConfig>;
-export type Mailbox = Awaited<ReturnType<typeof startMailbox>>;
+export type MailboxServiceInit = StartInit<MailboxConfig>;
+export type MailboxService = Awaited<ReturnType<typeof startMailbox>>;
 
-export function startMailbox(init: MailboxInit) {
+export function startMailbox(init: MailboxServiceInit) {
   return startService(mailbox, init);
 }

@@ -10,8 +10,8 @@ import { bytesOf, eventually, KIB } from '@ron/testkit';
 import { metricIn, type Reply } from '@ron/testkit/service';
 import { schema } from '@ron/mailbox';
 import { Metrics } from '@ron/telemetry';
-import { Policies } from '../src/mailbox/policy.ts';
-import { Topics } from '../src/mailbox/topics.ts';
+import { Policies } from '../src/mailbox/topics/policy.ts';
+import { Topics } from '../src/mailbox/topics/topics.ts';
 import { measureParts } from '../src/metrics.ts';
 import { MailboxState } from '../src/queue/mailbox-state.ts';
 import { idempotencyHash, SeenKeys } from '../src/queue/seen-keys.ts';
@@ -221,7 +221,7 @@ test('compaction counts the bytes that it removed', async () => {
     await mailbox.send({ payload }, { payload }, { payload });
     await mailbox.settle('ack', await mailbox.receive(3, { bytes_max: 8 * 1024 * KIB }));
   }
-  const { files } = service.mailbox.mailbox.parts.log.log;
+  const { files } = service.mailbox.mailbox.parts.log.segments;
   const written = 24 * 400 * KIB;
   const records_max = 0.01 * written;
   const compacted = async (): Promise<number> => (await scrape(service))['mailbox_compacted_bytes_total']!;

@@ -1,13 +1,13 @@
 /** Shared by the tests of mailbox: the service in this process, and a client. */
 import { loadConfig } from '@ron/config';
-import { schema, startMailbox, type Mailbox, type MailboxInit } from '@ron/mailbox';
+import { schema, startMailbox, type MailboxService, type MailboxServiceInit } from '@ron/mailbox';
 import { startInProcess, type InProcess } from '@ron/testkit/service';
 
-export interface TestMailbox extends Omit<InProcess<Mailbox>, 'service'> {
-  readonly mailbox: Mailbox;
+export interface TestMailbox extends Omit<InProcess<MailboxService>, 'service'> {
+  readonly mailbox: MailboxService;
 }
 
-export type TestInit = Omit<Partial<MailboxInit>, 'config' | 'metrics' | 'log'> & {
+export type TestInit = Omit<Partial<MailboxServiceInit>, 'config' | 'metrics' | 'log'> & {
   readonly flags?: readonly string[];
   /** Default: a temporary directory. */
   readonly dir?: string;

@@ -3,11 +3,11 @@ import { assert, sched } from '@ron/kernel';
 import type { MailboxState } from '../queue/mailbox-state.ts';
 import { idempotencyHash, type SeenKey, type SeenKeys } from '../queue/seen-keys.ts';
 import { NONE, STATE } from '../queue/states.ts';
-import type { LiveMessages, Liveness } from '../store/live-messages.ts';
+import type { LiveMessages, Liveness } from '../store/compaction/live-messages.ts';
 import type { SeenEntry } from '../store/records.ts';
-import type { LastErrors } from './last-errors.ts';
-import type { Settling } from './settling.ts';
-import type { Topics } from './topics.ts';
+import type { LastErrors } from './settle/last-errors.ts';
+import type { Settling } from './settle/settling.ts';
+import type { Topics } from './topics/topics.ts';
 
 export interface LiveViewInit {
   readonly state: MailboxState;

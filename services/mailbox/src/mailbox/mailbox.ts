@@ -25,11 +25,11 @@ import {
   type TopicDto,
   type TopicPolicy,
 } from '@ron/proto';
-import { openParts, type MailboxInit, type MailboxParts } from './open-mailbox.ts';
+import { openMailboxParts, type MailboxInit, type MailboxParts } from './open-mailbox.ts';
 import { completed, type Delivery, type MailboxOperations } from './operations.ts';
-import { messageDto } from './received-message.ts';
-import { topicDto } from './topic-dto.ts';
-import type { Topic } from './topics.ts';
+import { messageDto } from './receive/message-dto.ts';
+import { topicDto } from './topics/topic-dto.ts';
+import type { Topic } from './topics/topics.ts';
 
 export type { MailboxInit } from './open-mailbox.ts';
 
@@ -44,7 +44,7 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
 
   /** Replays the log. Rejects with `not_ready` if another process has the directory open. */
   static async open(init: MailboxInit): Promise<Mailbox> {
-    return new Mailbox(await openParts(init));
+    return new Mailbox(await openMailboxParts(init));
   }
 
   send(messages: readonly OutgoingMessage[], signal: AbortSignal): Promise<readonly SendResult[]> {

@@ -7,22 +7,22 @@ import { MailboxState } from '../queue/mailbox-state.ts';
 import { SEEN_LIMITS, SeenKeys } from '../queue/seen-keys.ts';
 import { MailboxLog, type ReplayProgress, type StoreEvent } from '../store/mailbox-log.ts';
 import { BackgroundWrites } from './background-writes.ts';
-import { DamagedMessages } from './damaged-messages.ts';
-import { DeadLetters } from './dead-letters.ts';
-import { LastErrors } from './last-errors.ts';
-import { LeaseClock } from './lease-clock.ts';
+import { DamagedMessages } from './dead/damaged-messages.ts';
+import { DeadLetters } from './dead/dead-letters.ts';
+import { LastErrors } from './settle/last-errors.ts';
+import { LeaseClock } from './tasks/lease-clock.ts';
 import { LiveView } from './live-view.ts';
-import { MessageReads } from './message-reads.ts';
-import { Policies, type PolicyConfig } from './policy.ts';
-import { Deliveries, type Taken, type Wanted } from './receive.ts';
-import { Receivers } from './receivers.ts';
-import { StateTarget, type StateTargetInit } from './record-target.ts';
-import { Retention } from './retention.ts';
-import { Sends } from './send.ts';
-import { Settles } from './settle.ts';
-import { SettledEvents } from './settled-events.ts';
-import { Settling } from './settling.ts';
-import { Topics } from './topics.ts';
+import { MessageReads } from './receive/message-reads.ts';
+import { Policies, type PolicyConfig } from './topics/policy.ts';
+import { Deliveries, type Taken, type Wanted } from './receive/deliveries.ts';
+import { Receivers } from './receive/receivers.ts';
+import { StateTarget, type StateTargetInit } from './state-target.ts';
+import { Retention } from './tasks/retention.ts';
+import { Sends } from './send/sends.ts';
+import { Settles } from './settle/settles.ts';
+import { SettledEvents } from './settle/settled-events.ts';
+import { Settling } from './settle/settling.ts';
+import { Topics } from './topics/topics.ts';
 
 /** Keyed messages that a step of the start links. */
 const LOAD_STEP = 1024;
@@ -59,13 +59,13 @@ function newState(init: MailboxInit) {
 type LateCalls = Pick<StateTargetInit, 'onSettlement' | 'onChanged'>;
 const NO_CALLS: LateCalls = { onSettlement: () => undefined, onChanged: () => undefined };
 
-export type MailboxParts = Awaited<ReturnType<typeof openParts>>;
+export type MailboxParts = Awaited<ReturnType<typeof openMailboxParts>>;
 
-export async function openParts(init: MailboxInit) {
+export async function openMailboxParts(init: MailboxInit) {
   const prepared = prepare(init);
   const { state, target } = prepared;
   const log = await openLog(init, target);
-  state.last_seq = Math.max(state.last_seq, log.log.durable.seq);
+  state.last_seq = Math.max(state.last_seq, log.segments.durable.seq);
   while (!state.finishLoad(LOAD_STEP)) await sched.pause('mailbox.load');
   target.goLive();
   return connect(init, { ...prepared, log });

@@ -21,7 +21,7 @@ import { SlotHeap } from './slots/slot-heap.ts';
 import { PAGE_BITS } from './slots/slot-pages.ts';
 import { NONE, type Slot, STATE, type State, type TokenParts } from './states.ts';
 import { type LedgerTotals, TopicState } from './topic-state.ts';
-import { Topics } from './topics.ts';
+import { TopicStates } from './topic-states.ts';
 
 export interface NewMessage {
   readonly topic: TopicState;
@@ -82,7 +82,7 @@ export class MailboxState {
   readonly #due: SlotHeap;
   readonly #keys: KeyQueues;
   readonly #segments = new SegmentUse();
-  readonly #topics = new Topics({
+  readonly #topics = new TopicStates({
     seqOf: (slot) => this.#table.seqOf(slot),
     isVisible: (slot) => isVisible(this.#table.wordOf(slot)),
   });

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { NEVER } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { CrashFileSystem } from '@ron/log/testing';
-import { Compactor } from './compactor.ts';
+import { Compactor } from './compaction/compactor.ts';
 import type { MailboxLog } from './mailbox-log.ts';
 import { acked, dead, messageOf, openNaive, removed } from './testing/make.ts';
 import type { NaiveState } from './testing/naive-state.ts';

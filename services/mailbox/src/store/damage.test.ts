@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NEVER } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
-import { Compactor } from './compactor.ts';
+import { Compactor } from './compaction/compactor.ts';
 import type { MailboxLog, StoreEvent } from './mailbox-log.ts';
 import { writeAcceptance } from './ledger/accept.ts';
 import { proveDirectory } from './ledger/prove.ts';
@@ -29,7 +29,7 @@ async function smallLog(): Promise<{ files: Map<string, Uint8Array>; state: Naiv
   await log.appendTopic('b', { max_deliveries: 4 }, NEVER);
   await log.appendReplayed([messageOf('a', 4, PAYLOAD_BYTES)], [removed(c!, 'a')], NEVER);
   await log.appendMessages([messageOf('b', 5, PAYLOAD_BYTES)], NEVER);
-  assert.equal(log.log.files.totals().segments, 2);
+  assert.equal(log.segments.files.totals().segments, 2);
   await log.close();
   return { files: disk.files(), state };
 }

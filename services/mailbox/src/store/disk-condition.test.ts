@@ -22,9 +22,9 @@ async function conditionWith(over_reserve_bytes: number) {
 test('the smallest record of a message has the assumed size', async () => {
   const { log } = await openNaive(new MemoryDisk(16 * MIB));
   await log.appendMessages([messageOf('a', 1, 0)], NEVER);
-  const before = log.log.files.totals().bytes;
+  const before = log.segments.files.totals().bytes;
   await log.appendMessages([messageOf('a', 1, 0)], NEVER);
-  assert.equal(log.log.files.totals().bytes - before, SMALLEST);
+  assert.equal(log.segments.files.totals().bytes - before, SMALLEST);
   await log.close();
 });
 

@@ -9,20 +9,20 @@ import { encodeBase, encodeSettled } from './codec/entry-codec.ts';
 import { markId } from './codec/message-codec.ts';
 import { countSettled } from './ledger/held-differences.ts';
 import { RECORD, type RecordTarget, type SettledEntry } from './records.ts';
-import type { Topics } from './ledger/topics.ts';
+import type { LedgerTopics } from './ledger/ledger-topics.ts';
 
 /** The context of a record: called with its place once it is durable. */
 export type Apply = (place: Appended) => void;
 
 export class DurableState {
-  readonly topics: Topics;
+  readonly topics: LedgerTopics;
   readonly target: RecordTarget;
   /** The number of the last durable record. */
   seq_last = 0;
   /** Segments with `seen` records. */
   readonly key_segments: Set<number>;
 
-  constructor(topics: Topics, key_segments: Set<number>, target: RecordTarget) {
+  constructor(topics: LedgerTopics, key_segments: Set<number>, target: RecordTarget) {
     this.topics = topics;
     this.key_segments = key_segments;
     this.target = target;

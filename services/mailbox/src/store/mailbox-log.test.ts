@@ -8,7 +8,7 @@ import { NEVER } from '@ron/kernel';
 import { MemoryDisk, realFileSystem, type FileSystem } from '@ron/log';
 import { CrashFileSystem } from '@ron/log/testing';
 import { eventually } from '@ron/testkit';
-import { Compactor } from './compactor.ts';
+import { Compactor } from './compaction/compactor.ts';
 import type { ReplayProgress } from './mailbox-log.ts';
 import { acked, dead, messageOf, openNaive, removed } from './testing/make.ts';
 import type { NaiveState } from './testing/naive-state.ts';
@@ -78,9 +78,9 @@ test('the entries of leases, returns and settlements count towards the bound of 
   const times = { not_before_ms: 0, delay_ms: 0, until_ms: 0, visibility_ms: 0 };
   const entryOf = (seq: number) => ({ seq, delivery: 1, attempts: 1, nonce: 1, error: undefined, ...times });
   const batchesOf = async (append: (seqs: readonly number[]) => Promise<void>): Promise<number> => {
-    const before = log.log.stats.batches_total;
+    const before = log.segments.stats.batches_total;
     await Promise.all(groups.map(append));
-    return log.log.stats.batches_total - before;
+    return log.segments.stats.batches_total - before;
   };
   // 4096 entries, at most 512 in a step of the event loop.
   assert.equal(await batchesOf((seqs) => log.appendLeased(seqs.map(entryOf), NEVER)), 8);

@@ -6,7 +6,7 @@
  *     DIR/end            the number of the last durable record (end-mark.ts)
  *     DIR/accept.json    a ledger problem that the operator accepted, until the next start (accept.ts)
  *
- * The number of a message's record is its sequence number. The formats are in codec/; topics.ts counts the ledger.
+ * The number of a message's record is its sequence number. The formats are in codec/, the totals in ledger/.
  *
  * Contract: an append of messages, settlements or a policy resolves when it is durable; the target has got it before, in the
  * step of the sync. If it rejects, the target has not got it and will not. Leases and returns resolve when they are written; on
@@ -45,7 +45,7 @@ import {
   type TopicTotals,
 } from './records.ts';
 import { countSettled, heldProblem } from './ledger/held-differences.ts';
-import type { Topics } from './ledger/topics.ts';
+import type { LedgerTopics } from './ledger/ledger-topics.ts';
 import { TopicNumbers } from './topic-numbers.ts';
 
 export type { MailboxLogInit, ReplayProgress, StoreEvent } from './open-log.ts';
@@ -54,7 +54,7 @@ export type { DeadDetails, StoredMessage } from './read-message.ts';
 const EMPTY = new Uint8Array(0);
 
 export class MailboxLog implements AsyncDisposable {
-  readonly log: SegmentLog;
+  readonly segments: SegmentLog;
   readonly reserve: Reserve;
   /** Verified reads of messages and of the errors of dead letters. */
   readonly reader: MessageReader;
@@ -69,7 +69,7 @@ export class MailboxLog implements AsyncDisposable {
   readonly #read_only: RonError | undefined;
 
   private constructor({ log, state, reserve, lock, end, problem, read_only }: OpenedLog, init: MailboxLogInit) {
-    this.log = log;
+    this.segments = log;
     this.reserve = reserve;
     this.reader = new MessageReader(log, state.topics);
     this.#state = state;
@@ -96,7 +96,7 @@ export class MailboxLog implements AsyncDisposable {
     return this.#problem;
   }
 
-  get topics(): Topics {
+  get topics(): LedgerTopics {
     return this.#state.topics;
   }
 
@@ -121,7 +121,7 @@ export class MailboxLog implements AsyncDisposable {
 
   /** The next segment with durable records. */
   nextOf(segment: number): number | undefined {
-    const { files } = this.log;
+    const { files } = this.segments;
     return files.numbers().find((later) => later > segment && files.durableBytesOf(later) > 0);
   }
 
@@ -140,14 +140,14 @@ export class MailboxLog implements AsyncDisposable {
   /** Removes a segment from which everything was moved. */
   async remove(segment: number): Promise<void> {
     assert(this.isSummarized(segment), 'a later segment has a base');
-    await this.log.remove(segment);
+    await this.segments.remove(segment);
     this.#state.key_segments.delete(segment);
   }
 
   /** Begins a new segment, so that the one being written can be compacted. */
   async rotate(signal: AbortSignal): Promise<void> {
-    this.log.rotate();
-    await this.log.sync(signal);
+    this.segments.rotate();
+    await this.segments.sync(signal);
   }
 
   /** The totals of a topic by the durable records. */
@@ -268,7 +268,7 @@ export class MailboxLog implements AsyncDisposable {
   ): Promise<void> {
     this.#requireWritable();
     try {
-      await this.log.append(records, signal, init);
+      await this.segments.append(records, signal, init);
       this.disk.wrote(bytesOf(records));
     } catch (error) {
       this.disk.failed(error);
@@ -311,7 +311,7 @@ export class MailboxLog implements AsyncDisposable {
   /** Commits the waiting appends, closes the files and unlocks the directory. */
   async close(): Promise<void> {
     try {
-      await this.log.close();
+      await this.segments.close();
     } finally {
       const isSound = this.#problem === undefined && this.#read_only === undefined;
       await this.#end.close(isSound ? this.#state.seq_last : 0);

@@ -18,7 +18,7 @@ import { orDamaged } from './codec/bytes.ts';
 import { decodeSettled } from './codec/entry-codec.ts';
 import { decodeMessageId, DecodedMeta, isMetaIntact } from './codec/message-codec.ts';
 import { RECORD, type MessageMeta, type MessagePlace } from './records.ts';
-import type { Topics } from './ledger/topics.ts';
+import type { LedgerTopics } from './ledger/ledger-topics.ts';
 
 export interface StoredMessage {
   /** ULID, 16 bytes. */
@@ -52,9 +52,9 @@ export type DeadReader = (at: Position, seq: number) => Promise<DeadDetails | un
 
 export class MessageReader {
   readonly #log: SegmentLog;
-  readonly #topics: Topics;
+  readonly #topics: LedgerTopics;
 
-  constructor(log: SegmentLog, topics: Topics) {
+  constructor(log: SegmentLog, topics: LedgerTopics) {
     this.#log = log;
     this.#topics = topics;
   }

@@ -4,7 +4,7 @@ import type { FileSystem } from '@ron/log';
 import { schema } from '../../src/config.ts';
 import { Mailbox } from '../../src/mailbox/mailbox.ts';
 import type { MailboxOperations } from '../../src/mailbox/operations.ts';
-import { Compactor } from '../../src/store/compactor.ts';
+import { Compactor } from '../../src/store/compaction/compactor.ts';
 
 const DIR = '/mailbox';
 /** A few records each. */

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { NEVER } from '@ron/kernel';
 import { MemoryDisk } from '@ron/log';
 import type { ReceivedMessage } from '@ron/proto';
-import { Compactor } from '../../src/store/compactor.ts';
+import { Compactor } from '../../src/store/compaction/compactor.ts';
 import type { Mailbox } from '../../src/mailbox/mailbox.ts';
 import { TOPIC, withMailbox, type TestBox } from './support.ts';
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CrashFileSystem } from '@ron/log/testing';
 import { NEVER } from '@ron/kernel';
-import { Compactor, type CompactorEvent } from '../../src/store/compactor.ts';
+import { Compactor, type CompactorEvent } from '../../src/store/compaction/compactor.ts';
 import { stored, texts, TOPIC, withMailbox, type TestBox } from './support.ts';
 
 const BODY = 'pay 100 EUR to Bob';
@@ -12,7 +12,7 @@ const BODY = 'pay 100 EUR to Bob';
 function damage(disk: CrashFileSystem, { box }: TestBox, seq: number): void {
   const { state, log } = box.parts;
   const { segment, offset } = state.view(state.find(seq)).place;
-  disk.damage(log.log.files.path(segment), (bytes) => bytes.with(offset + 64 + 3, 0xee));
+  disk.damage(log.segments.files.path(segment), (bytes) => bytes.with(offset + 64 + 3, 0xee));
 }
 
 async function compact({ box }: TestBox): Promise<CompactorEvent[]> {

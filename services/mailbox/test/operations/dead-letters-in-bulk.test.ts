@@ -36,7 +36,7 @@ test('a replay of large dead letters stores one batch at a time, and repeated ca
 test('a page of dead letters reads the record of their errors once', async (t) => {
   await withMailbox(async (mail) => {
     await makeDead(mail, 100, 10);
-    const read = t.mock.method(mail.box.parts.log.log, 'read');
+    const read = t.mock.method(mail.box.parts.log.segments, 'read');
     const { dead } = await mail.box.deadLetters(TOPIC, 0, 128, NEVER);
     assert.equal(dead.filter(({ error }) => error?.length === 1024).length, 100);
     assert.equal(read.mock.callCount(), 1);

@@ -4,7 +4,7 @@ import { readdir, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { NEVER } from '@ron/kernel';
-import { Compactor } from '../../src/store/compactor.ts';
+import { Compactor } from '../../src/store/compaction/compactor.ts';
 import { writeAcceptance } from '../../src/store/ledger/accept.ts';
 import { proveDirectory, proveLog } from '../../src/store/ledger/prove.ts';
 import { stored, texts, TOPIC, withMailbox, type TestBox } from './support.ts';
@@ -16,7 +16,7 @@ const BACKOFF_MS = 60_000;
 
 const placeOf = ({ box }: TestBox, seq: number) => box.parts.state.view(box.parts.state.find(seq)).place;
 const pathOf = ({ box }: TestBox): string => {
-  const { files } = box.parts.log.log;
+  const { files } = box.parts.log.segments;
   return files.path(files.numbers()[0]!);
 };
 const dirOf = (given: TestBox): string => dirname(dirname(pathOf(given)));

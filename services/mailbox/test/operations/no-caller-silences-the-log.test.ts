@@ -31,7 +31,7 @@ test('dead letters that are made, replayed and deleted by the hundred are all in
       // One sync for all of them.
       disk.hold('segments', 'sync');
       const nacks = tokens.map((some) => box.nack(TOPIC, some, { dead: true }, NEVER));
-      while (box.parts.log.log.stats.waiting_bytes === 0) await new Promise((resolve) => setImmediate(resolve));
+      while (box.parts.log.segments.stats.waiting_bytes === 0) await new Promise((resolve) => setImmediate(resolve));
       disk.mend();
       await Promise.all(nacks);
       await box.parts.background.drained();

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertHolds, mutant } from '@ron/explorer';
-import { Compactor } from '../../store/compactor.ts';
+import { Compactor } from '../../store/compaction/compactor.ts';
 import { Mailbox } from '../mailbox.ts';
 import {
   checkStart,
@@ -40,7 +40,7 @@ test('[mailbox I-4] [mailbox I-9] leases that are taken and acked while their se
 
 const urlOf = (path: string): string => new URL(`../../${path}`, import.meta.url).href;
 const brokenCompactor = ({ file, find, replace }: Bug): Promise<Pick<CompactionParts, 'Compactor'>> =>
-  mutant(urlOf(file), find, replace, { entry: urlOf('store/compactor.ts') });
+  mutant(urlOf(file), find, replace, { entry: urlOf('store/compaction/compactor.ts') });
 
 interface PlantedBug extends Bug {
   readonly plant: (bug: Bug) => Promise<Partial<CompactionParts>>;
@@ -50,7 +50,7 @@ interface PlantedBug extends Bug {
 const BUGS: readonly PlantedBug[] = [
   {
     bug: 'the check that a message is unsettled and its append are not one step',
-    file: 'store/compact-segment.ts',
+    file: 'store/compaction/segment-compaction.ts',
     find: 'appended: this.#log.append(records, this.#signal), rest',
     replace: 'appended: this.#log.rotate(this.#signal).then(() => this.#log.append(records, this.#signal)), rest',
     plant: brokenCompactor,
@@ -68,7 +68,7 @@ const BUGS: readonly PlantedBug[] = [
   },
   {
     bug: 'a segment is removed before the moves are durable',
-    file: 'store/compact-segment.ts',
+    file: 'store/compaction/segment-compaction.ts',
     find: '      await appended;\n',
     replace: '      void appended;\n',
     plant: brokenCompactor,

@@ -7,9 +7,9 @@
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
 import { NEVER } from '@ron/kernel';
-import type { Compactor, CompactorInit } from '../../store/compactor.ts';
+import type { Compactor, CompactorInit } from '../../store/compaction/compactor.ts';
 import type { Mailbox } from '../mailbox.ts';
-import { decodeToken } from '../token.ts';
+import { decodeToken } from '../receive/token.ts';
 import { filesOf, type Crash, type CrashPoints } from './testing/crash-points.ts';
 import type { Files, Slow } from './testing/model-disk.ts';
 import { onMailbox, TOPIC, type Parts } from './testing/model-mailbox.ts';
@@ -71,7 +71,7 @@ export const compaction = (parts: CompactionParts, init: CompactionInit, points:
     const answers: Answers = { received: [segment.leased], acking: [], acked: [] };
     const note = (): void => points.note(box.disk, answers, world.now_ms());
     box.disk.onChange = note;
-    const [oldest] = log.log.files.numbers();
+    const [oldest] = log.segments.files.numbers();
     const client: Record<Call, () => Promise<void>> = {
       ack: async () => {
         const { seq, token } = answers.received[answers.acking.length]!;
@@ -101,7 +101,7 @@ export const compaction = (parts: CompactionParts, init: CompactionInit, points:
         },
       },
       final: () => {
-        assert.ok(!log.log.files.has(oldest!), 'the segment was not removed');
+        assert.ok(!log.segments.files.has(oldest!), 'the segment was not removed');
         const acked = answers.acked.length;
         assert.deepEqual([box.counts.acked, box.counts.waiting], [acked, 2 - acked], 'an acked message is back');
       },

@@ -23,7 +23,7 @@ test('[mailbox I-1] [mailbox I-4] [mailbox I-9] no crash loses a message or an a
 const BUGS: readonly Bug[] = [
   {
     bug: 'an ack is answered before its sync',
-    file: 'mailbox/settle.ts',
+    file: 'mailbox/settle/settles.ts',
     find: 'await this.#init.settling.commit(settlements, append);',
     replace: 'void this.#init.settling.commit(settlements, append);',
     caught: /was acked and is back/,

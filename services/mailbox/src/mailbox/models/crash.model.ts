@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
 import { NEVER } from '@ron/kernel';
 import type { Mailbox } from '../mailbox.ts';
-import { decodeToken } from '../token.ts';
+import { decodeToken } from '../receive/token.ts';
 import { filesOf, type Crash, type CrashPoints } from './testing/crash-points.ts';
 import type { Files } from './testing/model-disk.ts';
 import { onMailbox, TOPIC, type Parts } from './testing/model-mailbox.ts';

@@ -26,7 +26,7 @@ for (const [name, model] of MODELS) {
 const BUGS: readonly (Bug & { readonly model: Make })[] = [
   {
     bug: 'a message is given to a client that left',
-    file: 'mailbox/receivers.ts',
+    file: 'mailbox/receive/receivers.ts',
     find: 'onAbort(signal, (reason) => this.#leave(topic, receiver).fail(reason))',
     replace: 'onAbort(signal, (reason) => parked.fail(reason))',
     model: sendAndLeave,
@@ -34,7 +34,7 @@ const BUGS: readonly (Bug & { readonly model: Make })[] = [
   },
   {
     bug: 'a message is given to a receiver that a drain ended',
-    file: 'mailbox/receivers.ts',
+    file: 'mailbox/receive/receivers.ts',
     find: 'onAbort(draining, empty)',
     replace: 'onAbort(draining, () => parked.wake(undefined))',
     model: sendAndDrain,
@@ -42,7 +42,7 @@ const BUGS: readonly (Bug & { readonly model: Make })[] = [
   },
   {
     bug: 'a message becomes visible between the check and the wait',
-    file: 'mailbox/receivers.ts',
+    file: 'mailbox/receive/receivers.ts',
     find: 'return this.#park(topic, wanted, { wait_ms, signal, draining });',
     replace: "return sched.pause('gap').then(() => this.#park(topic, wanted, { wait_ms, signal, draining }));",
     model: sendAndLeave,
@@ -50,7 +50,7 @@ const BUGS: readonly (Bug & { readonly model: Make })[] = [
   },
   {
     bug: 'a send wakes no receiver',
-    file: 'mailbox/record-target.ts',
+    file: 'mailbox/state-target.ts',
     find: 'this.#remember(topic, entry, sent_ms);\n    this.#changed.add(topic.name);',
     replace: 'this.#remember(topic, entry, sent_ms);',
     model: sendAndLeave,
@@ -58,7 +58,7 @@ const BUGS: readonly (Bug & { readonly model: Make })[] = [
   },
   {
     bug: 'a returned message wakes no receiver',
-    file: 'mailbox/receive.ts',
+    file: 'mailbox/receive/deliveries.ts',
     find: 'this.#init.onVisible(topic.name);',
     replace: '',
     model: pollAgainstLeave,
@@ -66,7 +66,7 @@ const BUGS: readonly (Bug & { readonly model: Make })[] = [
   },
   {
     bug: 'a client that leaves while its lease is written keeps the message',
-    file: 'mailbox/receive.ts',
+    file: 'mailbox/receive/deliveries.ts',
     find: 'this.#release(taken);',
     replace: '',
     model: pollAgainstLeave,

@@ -33,14 +33,14 @@ const through = [urlOf('../open-mailbox.ts')];
 const MUTANTS = [
   {
     bug: 'a refused send forgets the topic whose policy is syncing',
-    file: '../topics.ts',
+    file: '../topics/topics.ts',
     find: 'topic.holds > 0 || ',
     replace: '',
     caught: /a name has one topic/,
   },
   {
     bug: 'a topic is forgotten by its name, although another one has it now',
-    file: '../topics.ts',
+    file: '../topics/topics.ts',
     find: "topic.holds > 0 || topic.state.reserved > 0) return;\n    assert(this.#byName.get(topic.name) === topic, 'a name has one topic');",
     replace: 'topic.state.reserved > 0) return;',
     caught: /removed once/,

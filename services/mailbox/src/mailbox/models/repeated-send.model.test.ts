@@ -30,14 +30,14 @@ test('[mailbox I-2] a failed sync leaves at most one message of a key', async (t
 const BUGS: readonly Bug[] = [
   {
     bug: 'the second send is answered before the sync of the first',
-    file: 'mailbox/send.ts',
+    file: 'mailbox/send/sends.ts',
     find: 'if (first !== undefined) return { send: first, isFirst: false };',
     replace: 'if (first !== undefined) return void (results[index] = { ...stored(first), duplicate: true });',
     caught: /a duplicate send was answered and is lost/,
   },
   {
     bug: 'a key in flight is not known',
-    file: 'mailbox/send.ts',
+    file: 'mailbox/send/sends.ts',
     find: 'if (first !== undefined) return { send: first, isFirst: false };',
     replace: '',
     caught: /one send stores the message/,

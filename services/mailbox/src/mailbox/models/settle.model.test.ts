@@ -23,7 +23,7 @@ for (const calls of CALLS) {
 const BUGS: readonly (Bug & { readonly calls: readonly Call[] })[] = [
   {
     bug: 'a message is settled twice',
-    file: 'mailbox/settle.ts',
+    file: 'mailbox/settle/settles.ts',
     find: 'this.#init.state.isSettling(slot) ? this.#init.settling.of(token!.seq) : undefined',
     replace: 'undefined',
     calls: ['ack', 'dead', 'extend'],
@@ -31,7 +31,7 @@ const BUGS: readonly (Bug & { readonly calls: readonly Call[] })[] = [
   },
   {
     bug: 'a call that waited for another settlement is ok',
-    file: 'mailbox/settle.ts',
+    file: 'mailbox/settle/settles.ts',
     find: 'settlement.isApplied && settlement.by === call.op',
     replace: 'settlement.isApplied',
     calls: ['ack', 'dead', 'extend'],

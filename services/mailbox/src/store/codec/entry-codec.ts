@@ -1,5 +1,5 @@
 /**
- * The payloads of all records besides messages. Lists have a u16 length in front; topics are numbers (see topics.ts).
+ * The payloads of all records besides messages. Lists have a u16 length in front; topics are numbers (see ledger-topics.ts).
  *
  *     leased    seq u48 | delivery u32 | attempts u32 | nonce f64 | until u48 | visibility u32
  *     returned  seq u48 | delivery u32 | not before u48 | delay u32 | error

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { readWhole, realFileSystem, writeWhole, type FileSystem } from '@ron/log';
 import type { LedgerProblem } from './problems.ts';
 import type { AcceptedEntry, HeldCounts, TopicTotals } from '../records.ts';
-import type { Topics } from './topics.ts';
+import type { LedgerTopics } from './ledger-topics.ts';
 
 const FILE = 'accept.json';
 const FILE_BYTES_MAX = 64 * 1024;
@@ -49,7 +49,7 @@ export function acceptedEntry(
   problem: LedgerProblem,
   reason: string,
   at_ms: number,
-  topics: Topics,
+  topics: LedgerTopics,
   held: Iterable<HeldCounts>,
 ): AcceptedEntry {
   const counts = new Map([...held].map((each) => [each.topic, each]));

@@ -1,7 +1,7 @@
 /** Compares the totals of the ledger with the messages that are held. */
 import type { HeldCounts, SettledEntry } from '../records.ts';
 import { Problems, type LedgerProblem } from './problems.ts';
-import { waitingOf, type TopicRow, type Topics } from './topics.ts';
+import { waitingOf, type TopicRow, type LedgerTopics } from './ledger-topics.ts';
 
 /** Counts a settled message in the totals of its topic. */
 export function countSettled(row: TopicRow, outcome: SettledEntry['outcome']): void {
@@ -14,7 +14,7 @@ export function countSettled(row: TopicRow, outcome: SettledEntry['outcome']): v
 }
 
 /** Differences between the totals by the records and the messages that are held. [mailbox I-8] */
-export function heldDifferences(topics: Topics, held: Iterable<HeldCounts>): string[] {
+export function heldDifferences(topics: LedgerTopics, held: Iterable<HeldCounts>): string[] {
   const counts = new Map([...held].map((each) => [each.topic, each]));
   return topics.all().flatMap((row) => {
     const { waiting = 0, dead = 0 } = counts.get(row.topic) ?? {};
@@ -27,7 +27,7 @@ export function heldDifferences(topics: Topics, held: Iterable<HeldCounts>): str
 }
 
 /** The differences as a problem; undefined if the ledger balances. */
-export function heldProblem(topics: Topics, held: Iterable<HeldCounts>): LedgerProblem | undefined {
+export function heldProblem(topics: LedgerTopics, held: Iterable<HeldCounts>): LedgerProblem | undefined {
   const problems = new Problems();
   for (const item of heldDifferences(topics, held)) problems.add(item);
   return problems.report();

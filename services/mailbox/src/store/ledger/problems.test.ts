@@ -27,7 +27,7 @@ test('more lost records than the list can hold are accepted together, and later 
   const { log, state } = await openNaive(disk);
   for (let round = 0; round < 300; round++) await log.appendMessages([messageOf('a', round % 200)], NEVER);
   const places = [...state.messages.values()].map(({ place }) => place);
-  const path = log.log.files.path(places[0]!.segment);
+  const path = log.segments.files.path(places[0]!.segment);
   await log.close();
   const damage = (offset: number): void =>
     disk.damage(path, (bytes) => bytes.with(offset + 12, bytes[offset + 12]! ^ 0xff));

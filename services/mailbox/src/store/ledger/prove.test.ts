@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NEVER } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
-import { Compactor } from '../compactor.ts';
+import { Compactor } from '../compaction/compactor.ts';
 import { acked, dead, messageOf, openNaive, removed } from '../testing/make.ts';
 import { readAcceptance, writeAcceptance } from './accept.ts';
 import { proveDirectory, proveLog } from './prove.ts';
@@ -79,7 +79,7 @@ test('a lost record closes the mailbox until exactly that problem is accepted; t
   const disk = new CrashFileSystem();
   const { log, state } = await fill(disk);
   const { place, seq } = [...state.messages.values()].find((each) => each.dead === undefined)!;
-  const path = log.log.files.path(place.segment);
+  const path = log.segments.files.path(place.segment);
   await log.close();
   damageHeader(disk, path, place.offset);
 
@@ -110,7 +110,7 @@ test('a lost record closes the mailbox until exactly that problem is accepted; t
   assert.equal(after.log.problem, undefined);
   // Later damage is not covered by the acceptance.
   const next = [...after.state.messages.values()].find((each) => each.dead === undefined)!;
-  const next_path = after.log.log.files.path(next.place.segment);
+  const next_path = after.log.segments.files.path(next.place.segment);
   await after.log.close();
   damageHeader(disk, next_path, next.place.offset);
   const again = await openNaive(disk);

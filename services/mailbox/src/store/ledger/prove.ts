@@ -17,7 +17,7 @@ import type { HeldCounts, TopicTotals } from '../records.ts';
 import { HeldMessages } from './held-messages.ts';
 import { Problems, type LedgerProblem } from './problems.ts';
 import { Replay } from './replay.ts';
-import { Topics, waitingOf, type TopicRow } from './topics.ts';
+import { LedgerTopics, waitingOf, type TopicRow } from './ledger-topics.ts';
 
 export interface ProveInit {
   signal: AbortSignal;
@@ -46,7 +46,7 @@ export async function proveDirectory(dir: string, init: ProveInit): Promise<Prov
 
 /** [mailbox I-8] */
 export async function proveLog(mailbox: MailboxLog, dir: string, init: Omit<ProveInit, 'fs'>): Promise<ProveReportDto> {
-  const { files } = mailbox.log;
+  const { files } = mailbox.segments;
   const numbers = files.numbers();
   const ends = new Map(numbers.map((segment) => [segment, files.durableBytesOf(segment)]));
   const leases = numbers.map((segment) => files.lease(segment));
@@ -104,13 +104,13 @@ const provenTopic = (row: TopicRow): ProveReportDto['topics'][number] => {
 
 function differences(
   { topics, held }: Expected,
-  proven: Topics,
+  proven: LedgerTopics,
   found: Iterable<HeldCounts>,
 ): LedgerProblem | undefined {
   const problems = new Problems();
   for (const row of topics) {
     const counted: TopicTotals = proven.get(row.topic) ?? { sent: 0, acked: 0, dead: 0, gone: 0 };
-    const difference = Topics.difference(row.topic, counted, row);
+    const difference = LedgerTopics.difference(row.topic, counted, row);
     if (difference !== undefined) problems.add(`in memory: ${difference}`);
   }
   const counts = new Map([...found].map((each) => [each.topic, each]));

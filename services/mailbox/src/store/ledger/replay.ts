@@ -41,7 +41,7 @@ import {
   type TopicEntry,
 } from '../records.ts';
 import { rangeText, Sequence } from './sequence.ts';
-import { Topics, type TopicRow } from './topics.ts';
+import { LedgerTopics, type TopicRow } from './ledger-topics.ts';
 
 /** Problems of one replay before they are listed; more are counted. */
 const FOUND_MAX = 1024;
@@ -59,7 +59,7 @@ export interface ReplayEnd {
 }
 
 export class Replay {
-  readonly topics = new Topics();
+  readonly topics = new LedgerTopics();
   readonly sequence = new Sequence();
   /** Waiting messages with a damaged body, by number. */
   readonly damaged = new Map<number, DamagedMessage>();
@@ -231,7 +231,7 @@ export class Replay {
     for (const stated of base.topics) {
       const row = this.topics.put(stated);
       known.delete(row);
-      const difference = isFirst ? undefined : Topics.difference(row.topic, row, stated.totals);
+      const difference = isFirst ? undefined : LedgerTopics.difference(row.topic, row, stated.totals);
       if (difference !== undefined) this.#problem(`${difference} at record ${head.seq}`);
       this.topics.setTotals(row.number, stated.totals);
       this.#target.onTopic(row.topic, row.policy);

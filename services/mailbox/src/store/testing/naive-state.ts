@@ -1,7 +1,7 @@
 /** A state of messages in plain maps, for tests of the store: the simplest correct `RecordTarget` and `LiveMessages`. */
 import { recordBytes, type Position } from '@ron/log';
 import type { DeadReason, TopicPolicy } from '@ron/proto';
-import type { LiveMessages, Liveness } from '../live-messages.ts';
+import type { LiveMessages, Liveness } from '../compaction/live-messages.ts';
 import type { MailboxLog } from '../mailbox-log.ts';
 import {
   isApplicable,
