@@ -169,3 +169,14 @@ test('a replay into a full topic stops, and fails if nothing was replayed', asyn
     { max_messages: 2 },
   );
 });
+
+test('a nack is counted once for each delivery', async () => {
+  await withMailbox(async ({ box, send, receive }) => {
+    await send('one');
+    const [message] = await receive();
+    const tokens = [message!.token, message!.token];
+    assert.deepEqual(await box.nack(TOPIC, tokens, { delay_ms: 1000 }, NEVER), ['ok', 'ok']);
+    await box.nack(TOPIC, tokens, { delay_ms: 1000 }, NEVER);
+    assert.equal(box.parts.topics.counts.of(TOPIC).settled.nacked, 1);
+  });
+});

@@ -9,7 +9,7 @@
 import { orAborted, sched } from '@ron/kernel';
 import type { NackRequest, TokenResult } from '@ron/proto';
 import type { MailboxState } from '../../queue/mailbox-state.ts';
-import type { Slot, TokenParts } from '../../queue/states.ts';
+import { STATE, type Slot, type TokenParts } from '../../queue/states.ts';
 import type { LeaseEntry, ReturnEntry, SettledEntry } from '../../store/records.ts';
 import { backoff_ms } from './backoff.ts';
 import { deadEntry } from '../dead/dead-entry.ts';
@@ -171,10 +171,11 @@ export class Settles {
     const { attempts, delivery } = state.view(slot);
     const wait_ms = delay_ms ?? backoff_ms(attempts);
     const due_ms = sched.now_ms() + wait_ms;
+    // A repeated nack moves the time of the next delivery; it does not end another one.
+    if (state.stateOf(slot) === STATE.leased) topic.counts.settled.nacked += 1;
     state.release(slot, wait_ms > 0 ? due_ms : undefined);
     if (wait_ms > 0) this.#init.onDue(due_ms);
     errors.set(seq, error);
-    topic.counts.settled.nacked += 1;
     const not_before_ms = wait_ms > 0 ? Math.ceil(sched.wall_ms() + wait_ms) : 0;
     return { seq, delivery, not_before_ms, delay_ms: Math.ceil(wait_ms), error };
   }
