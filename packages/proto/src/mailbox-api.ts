@@ -66,6 +66,8 @@ export type SendResult =
       /** With `conflict`: the first message. */
       readonly id?: string;
       readonly detail: string;
+      /** With `full`: the message never fits its topic. */
+      readonly retryable?: false;
     };
 
 export interface ReceiveRequest {

@@ -67,7 +67,7 @@ test('[mailbox I-11] a refused send to a topic whose policy is syncing takes not
   disk.hold('segments', 'sync');
   const policy = service.call('PUT', '/v1/mailbox/new', { max_bytes: 1024 * 1024 });
   await eventually('the policy is syncing', () => state.topic('new') !== undefined);
-  assertRefusal(await post('new', 'x'.repeat(2000)), 507, 'storage_full');
+  assertRefusal(await post('new', 'x'.repeat(2000)), 413, 'payload_too_large');
   const other = post('other', 'of other');
   await eventually('the send waits', () => state.topic('other') !== undefined);
   disk.mend();

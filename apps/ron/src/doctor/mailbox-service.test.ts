@@ -63,6 +63,7 @@ test('a topic that is nearly full, full, old or has dead letters is found, with 
     ],
   );
   assert.match(found[1]!.fix!, /`ron queue policy many --set max_messages=N`/);
+  assert.match(found[2]!.fix!, /`ron queue policy big --set max_bytes=SIZE`/);
   assert.match(found[4]!.fix!, /`ron queue dlq failed`.*`ron queue replay failed --all`/);
 });
 

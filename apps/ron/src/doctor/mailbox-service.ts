@@ -65,10 +65,12 @@ function ledgerFindings({ topic, ledger }: TopicDto): Finding[] {
 
 function fullFindings({ topic, ledger, bytes, policy }: TopicDto): Finding[] {
   const messages = waitingOf(ledger);
-  const part = Math.max(messages / policy.max_messages, bytes / policy.max_bytes);
+  const [by_messages, by_bytes] = [messages / policy.max_messages, bytes / policy.max_bytes];
+  const part = Math.max(by_messages, by_bytes);
   if (part < FULL_PART) return [];
+  const limit = by_messages >= by_bytes ? 'max_messages=N' : 'max_bytes=SIZE';
   const what = `topic ${topic} is ${Math.min(100, Math.floor(part * 100))} % full: ${counted(messages, 'message')}, ${humanSize(bytes)}`;
-  const fix = `add receivers, or raise a limit: \`ron queue policy ${topic} --set max_messages=N\``;
+  const fix = `add receivers, or raise the limit: \`ron queue policy ${topic} --set ${limit}\``;
   return [{ level: part >= 1 ? 'fail' : 'warn', what, fix }];
 }
 

@@ -74,6 +74,7 @@ export const SendResults = Type.Object(
           b3: Type.Optional(stored.b3),
           error: Type.Optional(Type.Unsafe<string>({ type: 'string', enum: ['conflict', 'full', 'topic'] })),
           detail: Type.Optional(Type.String()),
+          retryable: Type.Optional(Type.Literal(false)),
         },
         strict,
       ),

@@ -39,8 +39,9 @@ export async function sendOne(init: SendRoutesInit, context: SingleContext): Pro
   const message = singleMessage(context.params.topic, context);
   const [result] = await stored(init, context, [message]);
   if (!('error' in result!)) return json(result!.duplicate ? 200 : 201, result);
-  const { error, detail, id } = result;
-  throw new RonError(CODES[error], detail, { ...(id !== undefined && { details: { id } }) });
+  const { error, detail, id, retryable } = result;
+  const code = retryable === false ? 'payload_too_large' : CODES[error];
+  throw new RonError(code, detail, { ...(id !== undefined && { details: { id } }) });
 }
 
 function stored(

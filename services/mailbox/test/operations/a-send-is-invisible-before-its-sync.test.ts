@@ -47,6 +47,7 @@ test('a topic whose first send failed does not exist', async () => {
     disk.mend();
     assert.deepEqual(box.topics(), []);
     assert.throws(() => box.topic(TOPIC), { code: 'not_found' });
+    assert.equal(box.parts.topics.counts.others.sent.failed, 1);
     await clock.advance(10_000);
     stored(await send('first'));
     assert.equal(box.topics().length, 1);

@@ -19,11 +19,52 @@ test('[mailbox I-11] a full topic refuses sends by messages and by bytes, sends 
       const [message] = await receive();
       await ack(message!);
       assert.deepEqual(box.parts.topics.full(), []);
-      assert.deepEqual(await send('x'.repeat(100)), { error: 'full', detail: 'the topic has no room for the message' });
-      assert.deepEqual(box.parts.topics.full(), [TOPIC]);
+      assert.deepEqual(await send('x'.repeat(48)), { error: 'full', detail: 'the topic has no room for the message' });
+      assert.deepEqual(box.parts.topics.full(), [TOPIC], 'a send that fits an empty topic was refused');
       stored(await send('four'));
     },
     { max_messages: 2, max_bytes: 50 },
+  );
+});
+
+test('[mailbox I-11] a topic at its limit is full, before a send is refused and after a restart', async () => {
+  await withMailbox(
+    async (mail) => {
+      await mail.send('12345');
+      assert.deepEqual(mail.box.parts.topics.full(), []);
+      await mail.send('67890');
+      assert.deepEqual(mail.box.parts.topics.full(), [TOPIC], 'by bytes');
+      await mail.reopen();
+      assert.deepEqual(mail.box.parts.topics.full(), [TOPIC], 'after a restart');
+      await mail.box.setPolicy(TOPIC, { max_bytes: 1000 }, NEVER);
+      assert.deepEqual(mail.box.parts.topics.full(), []);
+      await mail.box.setPolicy(TOPIC, { max_bytes: 1000, max_messages: 2 }, NEVER);
+      assert.deepEqual(mail.box.parts.topics.full(), [TOPIC], 'by messages');
+    },
+    { max_bytes: 10 },
+  );
+});
+
+test('[mailbox I-11] a message larger than its topic is refused for good, and does not make the topic full', async () => {
+  await withMailbox(
+    async ({ box, events, send }) => {
+      const refusal = {
+        error: 'full',
+        detail: 'the message is larger than max_bytes of its topic',
+        retryable: false,
+      };
+      assert.deepEqual(await send('x'.repeat(11)), refusal, 'a new topic');
+      stored(await send('x'));
+      assert.deepEqual(await send('x'.repeat(11)), refusal);
+      assert.deepEqual(box.parts.topics.full(), []);
+      assert.deepEqual(
+        events.map(({ kind }) => kind),
+        ['topic created'],
+      );
+      const { counts } = box.parts.topics;
+      assert.deepEqual([counts.of(TOPIC).sent.full, counts.others.sent.full], [1, 1], 'each refusal is counted');
+    },
+    { max_bytes: 10 },
   );
 });
 

@@ -113,7 +113,9 @@ export class Sends {
     const send = this.#reserve(topic, each, now);
     if (send !== undefined) return { send, isFirst: true };
     topic.counts.countSent('full');
-    results[index] = { error: 'full', detail: 'the topic has no room for the message' };
+    results[index] = this.#isTooLarge(topic, message)
+      ? { error: 'full', detail: 'the message is larger than max_bytes of its topic', retryable: false }
+      : { error: 'full', detail: 'the topic has no room for the message' };
     this.#init.topics.forgetUnused(topic);
     return undefined;
   }
@@ -122,11 +124,9 @@ export class Sends {
     const { payload, delay_ms = 0 } = message;
     // [mailbox I-11]
     if (!topic.state.reserve(payload.length, this.#init.topics.policyOf(topic))) {
-      this.#reportFull(topic, now.now_ms);
-      topic.refused_bytes = payload.length;
+      if (!this.#isTooLarge(topic, message)) this.#onFull(topic, payload.length, now.now_ms);
       return undefined;
     }
-    topic.refused_bytes = undefined;
     const send = new PendingSend({
       topic,
       id: message.id === undefined ? this.#ids.next(now.wall_ms) : ulidBytes(message.id),
@@ -148,7 +148,13 @@ export class Sends {
     return send;
   }
 
-  #reportFull(topic: Topic, now_ms: number): void {
+  /** No ack makes room for it. */
+  #isTooLarge(topic: Topic, { payload }: OutgoingMessage): boolean {
+    return payload.length > this.#init.topics.policyOf(topic).max_bytes;
+  }
+
+  #onFull(topic: Topic, refused_bytes: number, now_ms: number): void {
+    topic.refused_bytes = refused_bytes;
     if (now_ms - topic.full_reported_ms < FULL_EVERY_MS) return;
     topic.full_reported_ms = now_ms;
     this.#init.onFull(topic, 'a send found no room');

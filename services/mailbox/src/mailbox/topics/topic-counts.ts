@@ -74,8 +74,9 @@ export class AllTopicCounts {
     return counts;
   }
 
-  /** The topic was never created. */
+  /** The topic was never created: its refused sends stay counted, for all such names. */
   forget(topic: string): void {
+    for (const [result, count] of Object.entries(this.of(topic).sent)) this.others.sent[result as SentResult] += count;
     this.#byTopic.delete(topic);
     this.#labelled.delete(topic);
   }

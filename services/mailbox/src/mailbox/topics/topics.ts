@@ -13,6 +13,9 @@ import type { Policies } from './policy.ts';
 import { topicTag } from '../receive/token.ts';
 import { AllTopicCounts, type TopicCounts } from './topic-counts.ts';
 
+/** A topic without room for it is full. */
+const PAYLOAD_BYTES_MIN = 1;
+
 export interface Topic {
   readonly name: string;
   readonly state: TopicState;
@@ -23,8 +26,8 @@ export interface Topic {
   exists: boolean;
   /** Calls that may create it, besides sends. */
   holds: number;
-  /** Payload bytes of the send that found no room last; undefined once a send found room. */
-  refused_bytes: number | undefined;
+  /** Payload bytes of the send that found no room last; the smallest payload once there is room for it. */
+  refused_bytes: number;
   /** When the log was last told that the topic is full; monotonic. */
   full_reported_ms: number;
 }
@@ -97,7 +100,7 @@ export class Topics {
     this.counts.forget(topic.name);
   }
 
-  /** Topics that refused a send for lack of room and still have too little. */
+  /** Topics that are at a limit, or refused a send for lack of room and still have too little. */
   full(): string[] {
     return this.all()
       .filter((topic) => this.#isFull(topic))
@@ -105,9 +108,11 @@ export class Topics {
   }
 
   #isFull(topic: Topic): boolean {
-    if (topic.refused_bytes === undefined) return false;
     const { max_messages, max_bytes } = this.policyOf(topic);
     const { waiting, bytes } = topic.state;
+    // The policy may have changed: a payload that never fits does not make the topic full.
+    if (topic.refused_bytes > max_bytes || bytes + topic.refused_bytes <= max_bytes)
+      topic.refused_bytes = PAYLOAD_BYTES_MIN;
     return waiting >= max_messages || bytes + topic.refused_bytes > max_bytes;
   }
 
@@ -124,7 +129,7 @@ export class Topics {
       policy_set: {},
       exists: false,
       holds: 0,
-      refused_bytes: undefined,
+      refused_bytes: PAYLOAD_BYTES_MIN,
       full_reported_ms: -Infinity,
     };
     this.#byName.set(name, topic);
