@@ -8,8 +8,10 @@ import type { SeenEntry } from '../store/records.ts';
 import type { LastErrors } from './settle/last-errors.ts';
 import type { Settling } from './settle/settling.ts';
 import type { Topics } from './topics/topics.ts';
+import type { AgeClock } from './age-clock.ts';
 
 export interface LiveViewInit {
+  readonly ages: AgeClock;
   readonly state: MailboxState;
   readonly seen: SeenKeys;
   readonly topics: Topics;
@@ -85,6 +87,6 @@ export class LiveView implements LiveMessages {
 
   #find(name: string, hash: Uint8Array): SeenKey | undefined {
     const topic = this.#init.topics.find(name);
-    return topic && this.#init.seen.find(topic.state, hash, sched.wall_ms());
+    return topic && this.#init.seen.find(topic.state, hash, this.#init.ages.now_ms());
   }
 }

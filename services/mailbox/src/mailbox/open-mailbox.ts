@@ -6,6 +6,7 @@ import type { MailboxEvent } from '../events.ts';
 import { MailboxState } from '../queue/mailbox-state.ts';
 import { SEEN_LIMITS, SeenKeys } from '../queue/seen-keys.ts';
 import { MailboxLog, type ReplayProgress, type StoreEvent } from '../store/mailbox-log.ts';
+import { AgeClock } from './age-clock.ts';
 import { BackgroundWrites } from './background-writes.ts';
 import { DamagedMessages } from './dead/damaged-messages.ts';
 import { DeadLetters } from './dead/dead-letters.ts';
@@ -52,7 +53,14 @@ function newState(init: MailboxInit) {
   const state = new MailboxState(page_bits);
   const topics = new Topics({ state, policies: new Policies(init.config) });
   const background = new BackgroundWrites();
-  return { state, seen: new SeenKeys(SEEN_LIMITS, page_bits), topics, errors: new LastErrors(), background };
+  return {
+    state,
+    seen: new SeenKeys(SEEN_LIMITS, page_bits),
+    topics,
+    errors: new LastErrors(),
+    ages: new AgeClock(),
+    background,
+  };
 }
 
 /** Calls of the log's target, which exist once the log is open. A replay makes none of them. */
@@ -65,6 +73,7 @@ export async function openMailboxParts(init: MailboxInit) {
   const prepared = prepare(init);
   const { state, target } = prepared;
   const log = await openLog(init, target);
+  prepared.ages.start(log.newest_ms);
   state.last_seq = Math.max(state.last_seq, log.segments.durable.seq);
   while (!state.finishLoad(LOAD_STEP)) await sched.pause('mailbox.load');
   target.goLive();

@@ -59,6 +59,8 @@ export class MailboxLog implements AsyncDisposable {
   /** Verified reads of messages and of the errors of dead letters. */
   readonly reader: MessageReader;
   readonly disk: DiskCondition;
+  /** When the newest record of the start was appended; 0 if there was none. */
+  readonly newest_ms: number;
   readonly #state: DurableState;
   readonly #numbers: TopicNumbers;
   readonly #lock: Disposable | undefined;
@@ -68,7 +70,10 @@ export class MailboxLog implements AsyncDisposable {
   /** Why the directory cannot be written until the next start; undefined if it can. */
   readonly #read_only: RonError | undefined;
 
-  private constructor({ log, state, reserve, lock, end, problem, read_only }: OpenedLog, init: MailboxLogInit) {
+  private constructor(
+    { log, state, reserve, lock, end, problem, newest_ms, read_only }: OpenedLog,
+    init: MailboxLogInit,
+  ) {
     this.segments = log;
     this.reserve = reserve;
     this.reader = new MessageReader(log, state.topics);
@@ -77,6 +82,7 @@ export class MailboxLog implements AsyncDisposable {
     this.#lock = lock;
     this.#end = end;
     this.#problem = problem;
+    this.newest_ms = newest_ms;
     this.#onEvent = (event) => init.onEvent?.(event);
     this.disk = new DiskCondition(reserve, this.#onEvent);
     this.#read_only = read_only;

@@ -52,6 +52,8 @@ export interface OpenedLog {
   readonly lock: Disposable | undefined;
   readonly end: EndMark;
   readonly problem: LedgerProblem | undefined;
+  /** When the newest record was appended; 0 if there was none. */
+  readonly newest_ms: number;
   /** Why nothing may be written until the next start; undefined if the directory is writable. */
   readonly read_only: RonError | undefined;
 }
@@ -92,7 +94,8 @@ export async function openLog(init: MailboxLogInit): Promise<OpenedLog> {
     const problem = await new Start(init, fs, log, replay, state).run(end_mark ?? 0);
     // Not even after a remount: another process may have opened and changed the log meanwhile.
     const read_only = isReadOnly ? new RonError('not_ready', READ_ONLY) : undefined;
-    return { log, state, reserve, lock, end: new EndMark(fs, dir, end_mark ?? 0), problem, read_only };
+    const newest_ms = replay.newest_s * 1000;
+    return { log, state, reserve, lock, end: new EndMark(fs, dir, end_mark ?? 0), problem, newest_ms, read_only };
   } catch (error) {
     await log?.close();
     lock?.[Symbol.dispose]();

@@ -6,11 +6,13 @@
 import type { MailboxState } from '../../queue/mailbox-state.ts';
 import { NONE, STATE } from '../../queue/states.ts';
 import type { SettledEntry } from '../../store/records.ts';
+import type { AgeClock } from '../age-clock.ts';
 import { deadEntry } from './dead-entry.ts';
 import type { LastErrors } from '../settle/last-errors.ts';
 import type { Settling } from '../settle/settling.ts';
 
 export interface DamagedMessagesInit {
+  readonly ages: AgeClock;
   readonly state: MailboxState;
   readonly settling: Settling;
   readonly errors: LastErrors;

@@ -7,7 +7,7 @@
  * Bound: a replay stores `GROUP_MESSAGES` messages and `GROUP_BYTES` payload bytes, and the caller repeats it; `LISTINGS_MAX`
  * listings at a time. Overflow: `busy`. Cancellation: between two groups.
  */
-import { RonError, sched } from '@ron/kernel';
+import { RonError } from '@ron/kernel';
 import {
   formatAddress,
   formatUlid,
@@ -26,6 +26,7 @@ import { NewIds } from '../new-id.ts';
 import { PendingSend } from '../send/pending-send.ts';
 import type { SettledBy, Settling } from '../settle/settling.ts';
 import type { Topic, Topics } from '../topics/topics.ts';
+import type { AgeClock } from '../age-clock.ts';
 
 const GROUP_MESSAGES = MAILBOX_LIMITS.batch_messages;
 const GROUP_BYTES = MAILBOX_LIMITS.batch_bytes;
@@ -34,6 +35,7 @@ const LISTINGS_MAX = 8;
 const RETRY_AFTER_MS = 1000;
 
 export interface DeadLettersInit {
+  readonly ages: AgeClock;
   readonly state: MailboxState;
   readonly topics: Topics;
   readonly settling: Settling;
@@ -150,7 +152,7 @@ export class DeadLetters {
   }
 
   #copyOf(topic: Topic, { id, meta: { topic: name, key, headers, b3 }, payload }: StoredMessage): PendingSend {
-    const sent_ms = sched.wall_ms();
+    const sent_ms = this.#init.ages.now_ms();
     const replay_of = formatUlid(id);
     const meta = { topic: name, key, headers, b3, sent_ms, not_before_ms: 0, idempotency_key: undefined, replay_of };
     return new PendingSend({

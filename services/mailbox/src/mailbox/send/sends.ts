@@ -13,6 +13,7 @@ import { formatAddress, formatUlid, ulidBytes, type OutgoingMessage, type SendRe
 import { idempotencyHash, isSameBody, type SeenKey, type SeenKeys } from '../../queue/seen-keys.ts';
 import type { MessageInput } from '../../store/records.ts';
 import { NewIds } from '../new-id.ts';
+import type { AgeClock } from '../age-clock.ts';
 import { PendingSend } from './pending-send.ts';
 import type { Topic, Topics } from '../topics/topics.ts';
 
@@ -21,6 +22,7 @@ const FULL_EVERY_MS = 60_000;
 const NO_HEADERS: Readonly<Record<string, string>> = {};
 
 export interface SendsInit {
+  readonly ages: AgeClock;
   readonly topics: Topics;
   readonly seen: SeenKeys;
   /** Resolves when the messages are durable. */
@@ -78,7 +80,7 @@ export class Sends {
   /** One synchronous step: no other send comes between the check of a key or a limit and its reservation. */
   #admitAll(unsent: readonly Unsent[], results: SendResult[], pending: Admitted[], blocked: Unsent[]): Promise<void>[] {
     touch(this);
-    const now = { now_ms: sched.now_ms(), wall_ms: sched.wall_ms() };
+    const now = { now_ms: sched.now_ms(), wall_ms: this.#init.ages.now_ms() };
     const blockers: Promise<void>[] = [];
     for (const each of unsent) {
       const admitted = this.#admit(each, now, results);

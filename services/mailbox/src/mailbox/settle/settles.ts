@@ -11,6 +11,7 @@ import type { NackRequest, TokenResult } from '@ron/proto';
 import type { MailboxState } from '../../queue/mailbox-state.ts';
 import { STATE, type Slot, type TokenParts } from '../../queue/states.ts';
 import type { LeaseEntry, ReturnEntry, SettledEntry } from '../../store/records.ts';
+import type { AgeClock } from '../age-clock.ts';
 import { backoff_ms } from './backoff.ts';
 import { deadEntry } from '../dead/dead-entry.ts';
 import type { LastErrors } from './last-errors.ts';
@@ -20,6 +21,7 @@ import type { TokenOp } from '../topics/topic-counts.ts';
 import type { Topic, Topics } from '../topics/topics.ts';
 
 export interface SettlesInit {
+  readonly ages: AgeClock;
   readonly state: MailboxState;
   readonly topics: Topics;
   readonly settling: Settling;

@@ -16,11 +16,13 @@ import { deadEntry } from '../dead/dead-entry.ts';
 import type { LastErrors } from '../settle/last-errors.ts';
 import type { Settlement, Settling } from '../settle/settling.ts';
 import type { Topics } from '../topics/topics.ts';
+import type { AgeClock } from '../age-clock.ts';
 
 const STEP_MESSAGES = 256;
 const RETRY_MS = 1000;
 
 export interface LeaseClockInit {
+  readonly ages: AgeClock;
   readonly state: MailboxState;
   readonly topics: Topics;
   readonly settling: Settling;

@@ -3,8 +3,8 @@
  *
  * Contract: a waiting message older than `max_age` becomes a dead letter (`expired`) once it is not leased. Dead letters
  * beyond their age, count or bytes are dropped, the oldest first; each drop is counted and logged. Nothing else is dropped.
- * Bound: `PAGE` messages in a step, then the event loop runs. One pass over the topics every `EVERY_MS`; the ages of dead
- * letters, which are not in the order of their sequence numbers, are checked every `DEAD_AGES_EVERY_MS`.
+ * Bound: `PAGE` messages in a step, then the event loop runs. One pass over the topics every `EVERY_MS`; all dead letters,
+ * which are not in the order of their times, and all messages are checked every `ALL_AGES_EVERY_MS`.
  * Cancellation: `run` ends by its signal, between two steps. A disk that fails ends the pass; the next one probes the disk
  * and tries again.
  */
@@ -20,14 +20,16 @@ import type { LastErrors } from '../settle/last-errors.ts';
 import type { MessageReads } from '../receive/message-reads.ts';
 import type { Settling } from '../settle/settling.ts';
 import type { Topic, Topics } from '../topics/topics.ts';
+import type { AgeClock } from '../age-clock.ts';
 
 const EVERY_MS = 1000;
-const DEAD_AGES_EVERY_MS = 60_000;
+const ALL_AGES_EVERY_MS = 60_000;
 const PAGE = 128;
 const SEEN_STEP = 1024;
 const LOGGED_IDS = 8;
 
 export interface RetentionInit {
+  readonly ages: AgeClock;
   readonly state: MailboxState;
   readonly seen: SeenKeys;
   readonly topics: Topics;
@@ -60,35 +62,41 @@ export class Retention {
 
   /** One pass over all topics. */
   async pass(signal: AbortSignal): Promise<void> {
-    const { seen, topics } = this.#init;
-    while (seen.expire(sched.wall_ms(), SEEN_STEP)) await sched.pause('retention');
+    const { seen, topics, ages } = this.#init;
+    while (seen.expire(ages.now_ms(), SEEN_STEP)) await sched.pause('retention');
     const checksAges = sched.now_ms() - this.#dead_ages_ms >= this.#deadAgesEvery_ms();
     if (checksAges) this.#dead_ages_ms = sched.now_ms();
     for (const topic of topics.all()) {
-      await this.#expire(topic, signal);
+      await this.#expire(topic, checksAges, signal);
       await this.#dropBeyond(topic, signal);
       if (checksAges) await this.#dropOld(topic, signal);
     }
   }
 
-  /** [mailbox I-8] Waiting messages beyond their age become dead letters. */
-  async #expire(topic: Topic, signal: AbortSignal): Promise<void> {
+  /**
+   * [mailbox I-8] Waiting messages beyond their age become dead letters. Messages are in the order of their times, unless the
+   * wall clock was set back between two starts: `isThorough` looks at all of them.
+   */
+  async #expire(topic: Topic, isThorough: boolean, signal: AbortSignal): Promise<void> {
     const { state } = this.#init;
     const { max_age_ms } = this.#init.topics.policyOf(topic);
-    const now_ms = sched.wall_ms();
+    const now_ms = this.#init.ages.now_ms();
+    const isOld = (slot: Slot): boolean => state.sentMs(slot) + max_age_ms <= now_ms;
     for (let after = 0; ;) {
       const page = state.waitingAfter(topic.state, after, PAGE);
-      const old = page.filter((slot) => state.sentMs(slot) + max_age_ms <= now_ms);
-      const last = old.at(-1);
+      const last = page.at(-1);
       if (last === undefined) return;
       after = state.seqOf(last);
+      const isLast = page.length < PAGE || !(isThorough || page.every(isOld));
+      const old = page.filter(isOld);
       const free = old.filter((slot) => !state.isSettling(slot) && state.stateOf(slot) !== STATE.leased);
-      await this.#settle(
-        free.map((slot) => deadEntry(this.#init, slot, 'expired')),
-        'age',
-        signal,
-      );
-      if (old.length < PAGE) return;
+      if (free.length > 0)
+        await this.#settle(
+          free.map((slot) => deadEntry(this.#init, slot, 'expired')),
+          'age',
+          signal,
+        );
+      if (isLast) return;
       await sched.pause('retention');
     }
   }
@@ -127,7 +135,7 @@ export class Retention {
   async #dropOld(topic: Topic, signal: AbortSignal): Promise<void> {
     const { state } = this.#init;
     const { dead_max_age_ms } = this.#init.topics.policyOf(topic);
-    const before_ms = sched.wall_ms() - dead_max_age_ms;
+    const before_ms = this.#init.ages.now_ms() - dead_max_age_ms;
     for (let after = 0; ;) {
       const page = state.deadAfter(topic.state, after, PAGE);
       const last = page.at(-1);
@@ -166,6 +174,6 @@ export class Retention {
   #deadAgesEvery_ms(): number {
     const { topics } = this.#init;
     const ages_ms = topics.all().map((topic) => topics.policyOf(topic).dead_max_age_ms);
-    return Math.min(DEAD_AGES_EVERY_MS, ...ages_ms);
+    return Math.min(ALL_AGES_EVERY_MS, ...ages_ms);
   }
 }

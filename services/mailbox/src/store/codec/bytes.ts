@@ -138,10 +138,12 @@ export class ByteWriter {
     return this;
   }
 
+  /** A time before 1970 is written as 0. */
   u48(value: number): this {
     const at = this.#room(6);
-    const high = Math.floor(value / U32);
-    scratch.writeUInt32LE(value - high * U32, at);
+    const written = Math.max(0, value);
+    const high = Math.floor(written / U32);
+    scratch.writeUInt32LE(written - high * U32, at);
     scratch.writeUInt16LE(high, at + 4);
     return this;
   }

@@ -66,6 +66,8 @@ export class Replay {
   /** Segments with `seen` records. */
   readonly key_segments = new Set<number>();
   records = 0;
+  /** When the newest record was first appended, in seconds of Unix time. */
+  newest_s = 0;
   /** Messages with a damaged body. */
   damaged_bodies = 0;
   readonly #target: RecordTarget;
@@ -80,6 +82,7 @@ export class Replay {
 
   readonly onRecord = (head: RecordHead, position: Position, body: Buffer): void => {
     this.records += 1;
+    if (head.time_s > this.newest_s) this.newest_s = head.time_s;
     if (position.segment !== this.#segment) this.#beginSegment(head, position);
     try {
       if (head.type === RECORD.message) this.#message(head, position, body);
