@@ -1,8 +1,8 @@
-/** Reads from the page cache, with more segments than may be open. */
+/** Read descriptors: with more segments than may be open, and with failing closes. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { tempDirFor } from '@ron/testkit';
-import { realFileSystem } from '../disk/file-system.ts';
+import { realFileSystem, type File, type FileSystem } from '../disk/file-system.ts';
 import { SegmentFiles } from './segment-files.ts';
 
 const isLinux = process.platform === 'linux';
@@ -25,4 +25,26 @@ test('a segment that is read without waiting is not the one that is closed when 
   assert.equal(files.readNow(1, into, 1, 0), undefined);
   await files.close();
   assert.equal(files.readNow(2, into, 1, 0), undefined);
+});
+
+test('a read descriptor that cannot be closed fails neither a removal nor the close', async (t) => {
+  const failing: FileSystem = Object.assign(Object.create(realFileSystem) as FileSystem, {
+    open: async (path: string, access: 'read' | 'write') => {
+      const file = await realFileSystem.open(path, access);
+      const close = async (): Promise<void> => {
+        await file.close();
+        throw Object.assign(new Error('EIO'), { code: 'EIO' });
+      };
+      return Object.assign(Object.create(file) as File, { read: file.read.bind(file), close });
+    },
+  });
+  const files = new SegmentFiles(failing, tempDirFor(t));
+  const into = Buffer.alloc(1);
+  for (const segment of [1, 2]) {
+    await (await files.create(segment)).close();
+    assert.equal(await files.read(segment, into, 1, 0), 0);
+  }
+  await files.remove(1);
+  assert.deepEqual(files.numbers(), [2]);
+  await files.close();
 });

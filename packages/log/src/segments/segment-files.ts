@@ -193,9 +193,7 @@ export class SegmentFiles {
     known.onFree = freed.wake;
     if (known.users === 0) freed.wake();
     await freed.promise;
-    const { file } = known;
-    known.file = known.opened = undefined;
-    await (await file?.catch(() => undefined))?.close();
+    await closeReader(known);
     try {
       await this.fs.remove(this.path(segment));
     } catch (error) {
@@ -207,11 +205,7 @@ export class SegmentFiles {
   }
 
   async close(): Promise<void> {
-    for (const segment of this.#segments.values()) {
-      const { file } = segment;
-      segment.file = segment.opened = undefined;
-      await (await file?.catch(() => undefined))?.close();
-    }
+    for (const segment of this.#segments.values()) await closeReader(segment);
   }
 
   #pathOf(segment: number, salt: number): string {
@@ -253,4 +247,11 @@ export class SegmentFiles {
     victim.file = victim.opened = undefined;
     void file.then((opened) => opened.close()).catch(() => undefined);
   }
+}
+
+/** A read descriptor that cannot be closed has lost no byte. */
+async function closeReader(segment: Segment): Promise<void> {
+  const { file } = segment;
+  segment.file = segment.opened = undefined;
+  await file?.then((opened) => opened.close()).catch(() => undefined);
 }

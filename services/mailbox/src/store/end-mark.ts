@@ -60,7 +60,7 @@ export class EndMark implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const file = this.#file;
     this.#file = undefined;
-    await file?.close();
+    await file?.close().catch(() => undefined);
   }
 
   async #open(): Promise<File> {
