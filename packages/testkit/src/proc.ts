@@ -36,7 +36,11 @@ export async function filesOpenForWriting(pid: number): Promise<string[]> {
   return open;
 }
 
-/** Bytes that the process has sent to a disk. */
-export async function writtenBytes(pid: number): Promise<number> {
-  return Number(/^write_bytes: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8'))![1]);
+/** The kernel may charge a few blocks of file system metadata to any process. */
+const METADATA_BYTES = 16 * KIB;
+
+/** Whether the process has sent data to a disk. */
+export async function hasWritten(pid: number): Promise<boolean> {
+  const bytes = Number(/^write_bytes: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8'))![1]);
+  return bytes > METADATA_BYTES;
 }

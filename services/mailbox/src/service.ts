@@ -30,7 +30,7 @@ export const mailbox = defineService({
   async open(context: MailboxContext) {
     const { runtime } = context;
     const { operations, send, settle, tasks, prove, compactor } = await openParts(context);
-    const { clock, retention, receivers, topics } = operations.parts;
+    const { clock, retention, topics } = operations.parts;
     return {
       routes: routes({
         operations,
@@ -53,8 +53,6 @@ export const mailbox = defineService({
         compactor: ({ stopping }) => compactor.run(stopping),
         retention: ({ stopping }) => retention.run(stopping),
       },
-      // [mailbox I-12] Waiting receivers are answered at once; a drain does not wait for their time.
-      beforeDrain: () => receivers.close(),
       // The log syncs its last segment.
       close_ms: 6000,
       parts: { mailbox: operations },

@@ -4,7 +4,7 @@ import { watch } from 'node:fs';
 import { access, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bytesOf, filesOpenForWriting, KIB, tempDir, writtenBytes } from '@ron/testkit';
+import { bytesOf, filesOpenForWriting, KIB, tempDir, hasWritten } from '@ron/testkit';
 import { assertRefusal, type Reply } from '@ron/testkit/service';
 import { startProcess } from './process.ts';
 
@@ -56,7 +56,7 @@ test('sends, leases, acks, dead letters, replays and policies stay in memory: no
     for (let n = 0; full.status === 200 && n < 20; n += 1) full = await call('POST', 'send', { messages });
     assertRefusal(full, 507, 'storage_full');
     assert.deepEqual(await filesOpenForWriting(mailbox.pid), []);
-    assert.equal(await writtenBytes(mailbox.pid), 0);
+    assert.equal(await hasWritten(mailbox.pid), false);
     assert.equal(await mailbox.stop(), 0);
     assert.deepEqual(seen, []);
     await assert.rejects(access(at('data')), { code: 'ENOENT' });

@@ -4,7 +4,7 @@ import { watch } from 'node:fs';
 import { access, mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bytesOf, eventually, filesOpenForWriting, KIB, MIB, tempDir, writtenBytes } from '@ron/testkit';
+import { bytesOf, eventually, filesOpenForWriting, KIB, MIB, tempDir, hasWritten } from '@ron/testkit';
 import { addressOf, authorizationFrom, type ServiceProcess } from '@ron/testkit/service';
 import { keysIn, startProcess } from './process.ts';
 
@@ -58,7 +58,7 @@ test('nothing is written to any disk', { skip: process.platform !== 'linux' && '
     assert.equal((await storage.send('POST', '/admin/compact', { headers })).status, 202);
     // More than one flush of anything that flushes by time.
     await new Promise((resolve) => setTimeout(resolve, 1500));
-    assert.equal(await writtenBytes(storage.pid), 0);
+    assert.equal(await hasWritten(storage.pid), false);
     assert.deepEqual(await filesOpenForWriting(storage.pid), []);
     assert.equal(await storage.stop(), 0);
     assert.deepEqual(seen, []);
@@ -77,7 +77,7 @@ test('the watch sees a service that does write', { skip: process.platform !== 'l
   });
   assert.equal((await storage.send('POST', '/o', { body: 'x', headers })).status, 201);
   await eventually('it has a file open', async () => (await filesOpenForWriting(storage.pid)).length > 0);
-  assert.ok((await writtenBytes(storage.pid)) > 0);
+  assert.equal(await hasWritten(storage.pid), true);
   await access(data);
 });
 
