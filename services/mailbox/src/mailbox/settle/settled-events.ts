@@ -59,6 +59,8 @@ export class SettledEvents {
       return;
     }
     topic.counts.settled.dead += 1;
+    // A nack that makes a dead letter has ended a delivery as well.
+    if (by === 'nack') topic.counts.settled.nacked += 1;
     if (entry.reason === 'damaged') this.#init.onDamaged();
     join(this.#dead, topic.name, entry.reason, entry.seq);
   }
