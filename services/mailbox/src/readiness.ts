@@ -7,14 +7,16 @@ export interface GatesInit {
   readonly disk: () => string | undefined;
   /** The topics that refuse sends. */
   readonly full: () => readonly string[];
+  /** Why no topic can be created; undefined if one can. */
+  readonly tooMany: () => string | undefined;
 }
 
-export function gatesOf({ ledger, disk, full }: GatesInit): Readonly<Record<string, GateInit>> {
+export function gatesOf({ ledger, disk, full, tooMany }: GatesInit): Readonly<Record<string, GateInit>> {
   return {
     // [mailbox I-8] No request is answered from a state that lost messages, until the operator accepts the loss.
     ledger: { kind: 'hard', refuses_work: true, sample: ledger },
     disk: { kind: 'soft', sample: disk },
-    topics: { kind: 'soft', sample: () => fullProblem(full()) },
+    topics: { kind: 'soft', sample: () => fullProblem(full()) ?? tooMany() },
   };
 }
 

@@ -15,6 +15,7 @@ import { defineService, startService, type OpenContext, type StartInit } from '@
 import { concurrency } from './concurrency.ts';
 import { schema, type MailboxConfig } from './config.ts';
 import { eventLevel, type MailboxEvent } from './events.ts';
+import { TOO_MANY_TOPICS } from './mailbox/topics/topics.ts';
 import { openParts } from './parts.ts';
 import { gatesOf } from './readiness.ts';
 import { routes } from './routes.ts';
@@ -45,6 +46,7 @@ export const mailbox = defineService({
         ledger: () => operations.ledgerProblem,
         disk: () => operations.diskProblem,
         full: () => topics.full(),
+        tooMany: () => (topics.isAtLimit ? TOO_MANY_TOPICS : undefined),
       }),
       tasks: {
         send_pool: (task) => send.serve(task),

@@ -29,7 +29,7 @@ import { openMailboxParts, type MailboxInit, type MailboxParts } from './open-ma
 import { completed, type Delivery, type MailboxOperations } from './operations.ts';
 import { messageDto } from './receive/message-dto.ts';
 import { topicDto } from './topics/topic-dto.ts';
-import type { Topic } from './topics/topics.ts';
+import { TOO_MANY_TOPICS, type Topic } from './topics/topics.ts';
 
 export type { MailboxInit } from './open-mailbox.ts';
 
@@ -103,7 +103,7 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
   async setPolicy(name: string, policy: Partial<TopicPolicy>, signal: AbortSignal): Promise<TopicDto> {
     const { topics, log } = this.parts;
     const topic = topics.forSend(name, true);
-    if (topic === undefined) throw new RonError('storage_full', `there are ${MAILBOX_LIMITS.topics} topics already`);
+    if (topic === undefined) throw new RonError('storage_full', TOO_MANY_TOPICS);
     using _ = topics.hold(topic);
     await log.appendTopic(name, policy, signal);
     return this.topic(name);

@@ -26,17 +26,19 @@ suite('limits', () => {
     const { results } = (await mailbox.call('POST', `${base}/send`, { messages: last })).json;
     assert.deepEqual(
       results.map(({ error }: { error?: string }) => error),
-      [undefined, undefined, 'topic'],
+      [undefined, undefined, 'full'],
     );
     const { topics } = (await mailbox.call('GET', base)).json;
     assert.equal(topics.length, 256);
     const headers = await mailbox.allow();
-    assertRefusal(await mailbox.send('POST', `${base}/one_more`, { headers, body: 'x' }), 404, 'not_found');
-    const policy = await mailbox.call('PUT', `${base}/one_more`, {});
-    assert.ok(policy.status >= 400 && policy.status !== 500, policy.text);
+    assertRefusal(await mailbox.send('POST', `${base}/one_more`, { headers, body: 'x' }), 507, 'storage_full');
+    assertRefusal(await mailbox.call('PUT', `${base}/one_more`, {}), 507, 'storage_full');
+    const { gates } = (await mailbox.send('GET', '/readyz')).json;
+    const gate = gates.find((each: { gate: string }) => each.gate === 'topics');
+    assert.equal(gate.reason, 'there are 256 topics already');
     assert.equal((await mailbox.send('POST', `${base}/t7`, { headers, body: 'x' })).status, 201);
     assert.equal((await mailbox.call('GET', base)).json.topics.length, 256);
-    assert.ok((await mailbox.metric('mailbox_sent_total{topic="other",result="topic"}')) >= 2);
+    assert.ok((await mailbox.metric('mailbox_sent_total{topic="other",result="full"}')) >= 2);
   });
 
   test('without auto_topics only a policy creates a topic', async () => {

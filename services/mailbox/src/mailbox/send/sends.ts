@@ -15,7 +15,7 @@ import type { MessageInput } from '../../store/records.ts';
 import { NewIds } from '../new-id.ts';
 import type { AgeClock } from '../age-clock.ts';
 import { PendingSend } from './pending-send.ts';
-import type { Topic, Topics } from '../topics/topics.ts';
+import { TOO_MANY_TOPICS, type Topic, type Topics } from '../topics/topics.ts';
 
 /** A full topic is logged at most this often: its senders repeat their sends. */
 const FULL_EVERY_MS = 60_000;
@@ -97,10 +97,14 @@ export class Sends {
   /** The reserved send, the one that has the key in flight, or undefined if there is a result. */
   #admit(each: Unsent, now: Now, results: SendResult[]): { send: PendingSend; isFirst: boolean } | undefined {
     const { message, key_hash, b3, index } = each;
-    const topic = this.#init.topics.forSend(message.topic, this.#init.mayCreateTopics());
+    const mayCreate = this.#init.mayCreateTopics();
+    const topic = this.#init.topics.forSend(message.topic, mayCreate);
     if (topic === undefined) {
-      this.#init.topics.counts.others.countSent('topic');
-      results[index] = { error: 'topic', detail: 'the topic does not exist and cannot be created' };
+      const refusal: SendResult = mayCreate
+        ? { error: 'full', detail: TOO_MANY_TOPICS }
+        : { error: 'topic', detail: 'the topic does not exist, and a send may not create it' };
+      this.#init.topics.counts.others.countSent(refusal.error);
+      results[index] = refusal;
       return undefined;
     }
     if (key_hash !== undefined) {

@@ -6,13 +6,14 @@
  * first use on. Bound: 256 topics, those that do not exist yet included.
  */
 import { assert } from '@ron/kernel';
-import type { TopicPolicy } from '@ron/proto';
+import { MAILBOX_LIMITS, type TopicPolicy } from '@ron/proto';
 import type { MailboxState } from '../../queue/mailbox-state.ts';
 import type { TopicState } from '../../queue/topic-state.ts';
 import type { Policies } from './policy.ts';
 import { topicTag } from '../receive/token.ts';
 import { AllTopicCounts, type TopicCounts } from './topic-counts.ts';
 
+export const TOO_MANY_TOPICS = `there are ${MAILBOX_LIMITS.topics} topics already`;
 /** A topic without room for it is full. */
 const PAYLOAD_BYTES_MIN = 1;
 
@@ -98,6 +99,11 @@ export class Topics {
     this.#init.state.closeTopic(topic.state);
     this.#byName.delete(topic.name);
     this.counts.forget(topic.name);
+  }
+
+  /** Whether no topic can be created. */
+  get isAtLimit(): boolean {
+    return this.#byName.size >= MAILBOX_LIMITS.topics;
   }
 
   /** Topics that are at a limit, or refused a send for lack of room and still have too little. */
