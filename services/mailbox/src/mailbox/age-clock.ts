@@ -39,6 +39,14 @@ export class AgeClock {
     return Math.max(0, Math.floor(this.#time_ms));
   }
 
+  /**
+   * For a new record: the wall clock, but not before `now_ms`. A jump ahead that is followed later makes the record as old as
+   * it is, and a clock that is set back for a while does not make it old.
+   */
+  stamp_ms(): number {
+    return Math.max(this.now_ms(), Math.floor(sched.wall_ms()));
+  }
+
   #follows(by_ms: number, now_ms: number): boolean {
     if (Math.abs(by_ms) > JUMP_MS) {
       if (this.#jump === undefined || Math.abs(by_ms - this.#jump.by_ms) > JUMP_MS)

@@ -126,6 +126,19 @@ suite('[mailbox I-9] a wrong clock expires nothing', () => {
     });
   });
 
+  test('a clock that is set right an hour before: messages sent since then do not expire', async () => {
+    const time = new JumpingSched(1000);
+    await time.during(async () => {
+      const box = await open(new CrashFileSystem());
+      time.jump_ms = 15 * DAY_MS;
+      await fill(box);
+      await time.advance(HOUR_MS);
+      await box.parts.retention.pass(NEVER);
+      assert.deepEqual(counts(box), FILLED);
+      await box.close();
+    });
+  });
+
   test('messages of the future do not hide later ones', async () => {
     const time = new JumpingSched(1000);
     await time.during(async () => {

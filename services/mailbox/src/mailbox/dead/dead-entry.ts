@@ -20,6 +20,6 @@ export function deadEntry(
   error?: string,
 ): SettledEntry {
   const { seq, topic, attempts } = state.view(slot);
-  const dead_ms = ages.now_ms();
+  const dead_ms = ages.stamp_ms();
   return { outcome: 'dead', seq, topic: topic.name, reason, attempts, dead_ms, error: error ?? errors.of(seq) };
 }

@@ -152,7 +152,7 @@ export class DeadLetters {
   }
 
   #copyOf(topic: Topic, { id, meta: { topic: name, key, headers, b3 }, payload }: StoredMessage): PendingSend {
-    const sent_ms = this.#init.ages.now_ms();
+    const sent_ms = this.#init.ages.stamp_ms();
     const replay_of = formatUlid(id);
     const meta = { topic: name, key, headers, b3, sent_ms, not_before_ms: 0, idempotency_key: undefined, replay_of };
     return new PendingSend({

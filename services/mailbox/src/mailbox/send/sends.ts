@@ -48,7 +48,10 @@ interface Admitted {
 /** Times of one admission. */
 interface Now {
   readonly now_ms: number;
+  /** The time of the messages. */
   readonly wall_ms: number;
+  /** The time by which keys end. */
+  readonly age_ms: number;
 }
 
 export class Sends {
@@ -80,7 +83,8 @@ export class Sends {
   /** One synchronous step: no other send comes between the check of a key or a limit and its reservation. */
   #admitAll(unsent: readonly Unsent[], results: SendResult[], pending: Admitted[], blocked: Unsent[]): Promise<void>[] {
     touch(this);
-    const now = { now_ms: sched.now_ms(), wall_ms: this.#init.ages.now_ms() };
+    const { ages } = this.#init;
+    const now = { now_ms: sched.now_ms(), wall_ms: ages.stamp_ms(), age_ms: ages.now_ms() };
     const blockers: Promise<void>[] = [];
     for (const each of unsent) {
       const admitted = this.#admit(each, now, results);
@@ -108,7 +112,7 @@ export class Sends {
       return undefined;
     }
     if (key_hash !== undefined) {
-      const seen = this.#init.seen.find(topic.state, key_hash, now.wall_ms);
+      const seen = this.#init.seen.find(topic.state, key_hash, now.age_ms);
       if (seen !== undefined) {
         results[index] = repeated(topic, seen, b3);
         return undefined;
