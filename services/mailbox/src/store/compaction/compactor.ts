@@ -134,20 +134,27 @@ export class Compactor {
     const settled = bytes - live.live_bytes - live.seen_keys * SEEN_BYTES;
     const worth_bytes = log.reserve.bytes * WORTH_SHARE;
     // Before leases stop being written.
-    const isWorthMoving = settled > bytes / 2 || (settled > worth_bytes && log.disk.isShort(worth_bytes));
+    const isWorthMoving =
+      settled > bytes / 2 ||
+      (settled > worth_bytes && log.disk.isShort(worth_bytes) && this.#missingRoom() === undefined);
     // The segment being written is only closed early if the disk needs its space.
     if (!log.isSummarized(oldest)) return isWorthMoving && bytes > ROTATE_BYTES_MIN && log.disk.isFull;
     return isWorthMoving || (live.liveBytesOf(oldest) === 0 && !log.hasKeys(oldest));
   }
 
-  /** The moves must leave room for acks, which free more space later. */
   #requireRoom(): void {
+    const missing = this.#missingRoom();
+    if (missing !== undefined) throw new RonError('storage_full', `the disk is full: ${missing}`);
+  }
+
+  /** Why the moves would not leave room for acks, which free more space later; undefined if they do. */
+  #missingRoom(): string | undefined {
     const { log, live } = this.#init;
     const [oldest] = log.segments.files.numbers();
     const needed = oldest === undefined ? 0 : live.liveBytesOf(oldest);
     const { free_bytes, bytes } = log.reserve;
-    if (needed === 0 || free_bytes - needed >= bytes * KEPT_SHARE) return;
-    throw new RonError('storage_full', `the disk is full: compaction needs ${needed} bytes, ${free_bytes} are free`);
+    if (needed === 0 || free_bytes - needed >= bytes * KEPT_SHARE) return undefined;
+    return `compaction needs ${needed} bytes, ${free_bytes} are free`;
   }
 }
 
