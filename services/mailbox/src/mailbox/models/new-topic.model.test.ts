@@ -7,10 +7,11 @@ import { newTopic, type NewTopicInit } from './new-topic.model.ts';
 import type { Parts } from './testing/model-mailbox.ts';
 
 const CASES: readonly NewTopicInit[] = [
-  { more: ['other'], failures_max: 0 },
-  { more: ['send'], failures_max: 0 },
-  { more: ['leave'], failures_max: 0 },
-  { more: [], failures_max: 1 },
+  { calls: ['policy', 'refused', 'other'], failures_max: 0 },
+  { calls: ['policy', 'refused', 'send'], failures_max: 0 },
+  { calls: ['policy', 'leave'], failures_max: 0 },
+  { calls: ['refused', 'leave'], failures_max: 0 },
+  { calls: ['policy', 'refused'], failures_max: 1 },
 ];
 
 async function check(parts: Parts, name: string): Promise<string> {

@@ -18,11 +18,10 @@ const LEFT = new Error('left');
 
 export interface NewTopicInit {
   readonly failures_max: number;
-  /** The calls besides the policy and the send that is refused. */
-  readonly more: readonly ('send' | 'other' | 'leave')[];
+  readonly calls: readonly ('policy' | 'refused' | 'send' | 'other' | 'leave')[];
 }
 
-export const newTopic = (parts: Parts, { failures_max, more }: NewTopicInit): Build =>
+export const newTopic = (parts: Parts, { failures_max, calls: names }: NewTopicInit): Build =>
   onMailbox(parts, { failures_max }, async ({ mailbox }, world) => {
     /** Stored messages, by topic. */
     const sent = new Map<string, number>();
@@ -39,8 +38,15 @@ export const newTopic = (parts: Parts, { failures_max, more }: NewTopicInit): Bu
       sent.set(topic, (sent.get(topic) ?? 0) + 1);
     };
     const call = (work: () => Promise<void>) => (): Promise<void> => orFailed(work());
+    const policy = async (): Promise<void> => {
+      const { topic } = await mailbox.setPolicy(NEW, { max_messages: 5 }, NEVER);
+      assert.equal(topic, NEW);
+      hasPolicy = true;
+    };
     const leaving = new AbortController();
     const calls = {
+      policy: call(policy),
+      refused: call(() => send(NEW, TOO_LARGE)),
       send: call(() => send(NEW, Buffer.from('a'))),
       other: call(() => send(OTHER, Buffer.from('b'))),
       leave: async (): Promise<void> => {
@@ -48,17 +54,8 @@ export const newTopic = (parts: Parts, { failures_max, more }: NewTopicInit): Bu
         await Promise.all([orFailed(left), world.io('leave').then(() => leaving.abort(LEFT))]);
       },
     };
-    const policy = async (): Promise<void> => {
-      const { topic } = await mailbox.setPolicy(NEW, { max_messages: 5 }, NEVER);
-      assert.equal(topic, NEW);
-      hasPolicy = true;
-    };
     return {
-      tasks: {
-        policy: call(policy),
-        refused: call(() => send(NEW, TOO_LARGE)),
-        ...Object.fromEntries(more.map((name) => [name, calls[name]])),
-      },
+      tasks: Object.fromEntries(names.map((name) => [name, calls[name]])),
       final: () => {
         const { topics, state } = mailbox.parts;
         if (hasPolicy) assert.ok(topics.find(NEW) !== undefined, 'the topic with the policy exists');
