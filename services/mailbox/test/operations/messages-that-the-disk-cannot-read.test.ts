@@ -74,7 +74,7 @@ test('after its last delivery it is a dead letter, which can be replayed when th
   });
 });
 
-test('[mailbox I-8] a start, a proof and a compaction go on: the message is a dead letter `damaged`', async () => {
+test('[mailbox I-8] a start and a proof go on: the message is a dead letter `damaged`', async () => {
   await withMailbox(async (given) => {
     const bad = await sendWithBad(given, 3);
     await given.reopen(async () => {
@@ -83,13 +83,41 @@ test('[mailbox I-8] a start, a proof and a compaction go on: the message is a de
     });
     assert.equal(given.box.ledgerProblem, undefined);
     assert.deepEqual(first(await given.receive()), ['message 1', 'message 3']);
-    const { log, live } = given.box.parts;
-    assert.equal(await new Compactor({ log, live, onEvent: () => undefined }).compactOldest(NEVER), true);
-    assert.equal((await proveLog(log, dirOf(given), { signal: NEVER })).ok, true);
+    assert.equal((await proveLog(given.box.parts.log, dirOf(given), { signal: NEVER })).ok, true);
     const { dead } = await given.box.deadLetters(TOPIC, 0, 10, NEVER);
     assert.deepEqual([dead.length, dead[0]?.seq, dead[0]?.reason], [1, bad, 'damaged']);
+    given.disk.mend();
+    assert.equal((await given.box.replayDead(TOPIC, {}, NEVER)).replayed, 1);
+    assert.deepEqual(first(await given.receive()), ['message 2'], 'the disk reads it again');
   });
 });
+
+for (const end of ['the disk reads it again', 'its dead letter is deleted'] as const) {
+  test(`[mailbox I-8] compaction keeps a message that it cannot read until ${end}`, async () => {
+    await withMailbox(async (given) => {
+      const bad = await sendWithBad(given, 3);
+      const { log, live } = given.box.parts;
+      const compactor = new Compactor({ log, live, onEvent: () => undefined });
+      await assert.rejects(compactor.compactOldest(NEVER), /message \d+ in segment 1 cannot be read/);
+      assert.match(given.box.diskProblem!, /segment 1 cannot be read/);
+      if (end === 'the disk reads it again') given.disk.mend();
+      else {
+        await given.reopen();
+        assert.equal((await given.box.deleteDead(TOPIC, { seqs: [bad] }, NEVER)).deleted, 1);
+      }
+      const { parts } = given.box;
+      const next = new Compactor({ log: parts.log, live: parts.live, onEvent: () => undefined });
+      assert.equal(await next.compactOldest(NEVER), true);
+      // The bad sector is at that offset of every segment.
+      given.disk.mend();
+      const expected = ['message 1', 'message 2', 'message 3'];
+      assert.deepEqual(
+        first(await given.receive()),
+        expected.filter((text) => text !== 'message 2' || end === 'the disk reads it again'),
+      );
+    });
+  });
+}
 
 test('[mailbox I-8] an unreadable header hides the message: the ledger is broken, and can be accepted', async () => {
   await withMailbox(async (given) => {

@@ -5,6 +5,7 @@
  * read it now (a bad sector, a missing file), or `gone` if the message is not held any more. A message that compaction moves during the read is read at its new place.
  * Bound: `TRIES` places. Cancellation: between two tries.
  */
+import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError, RonError } from '@ron/kernel';
 import { isUnreadable } from '@ron/log';
 import type { MailboxState } from '../../queue/mailbox-state.ts';
@@ -34,9 +35,8 @@ export class MessageReads {
     const slot = this.#state.find(seq);
     if (slot === NONE) return 'gone';
     const { place, dead } = this.#state.view(slot);
-    // Compaction keeps a damaged dead letter without its payload.
-    if (dead?.reason === 'damaged') return 'damaged';
-    return this.#reader.readNow(place) ?? this.#fromDisk(seq, signal);
+    const read = this.#reader.readNow(place) ?? this.#fromDisk(seq, signal);
+    return dead?.reason === 'damaged' ? whole(read) : read;
   }
 
   /** Id and meta only; undefined if they cannot be read. */
@@ -89,6 +89,13 @@ export class MessageReads {
     }
     throw new RonError('not_ready', `message ${seq} could not be read: its segment is missing`);
   }
+}
+
+/** Compaction keeps a damaged dead letter without its payload. Its record may also have been unreadable for a while. */
+async function whole(read: ReadMessage | Promise<ReadMessage>): Promise<ReadMessage> {
+  const message = await read;
+  if (typeof message === 'string') return message;
+  return blake3(message.payload).equals(message.meta.b3) ? message : 'damaged';
 }
 
 async function unlessUnreadable<T>(read: Promise<T>): Promise<T | undefined> {

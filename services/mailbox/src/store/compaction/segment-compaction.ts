@@ -7,6 +7,7 @@
  *
  * Contract: a message is moved only if it is unsettled; that check and the append are one synchronous step, so a settlement
  * follows the move in the log. A message that is settling is waited for. All moves are durable when it resolves.
+ * A live message that cannot be read makes it reject: a read error may go away, and the segment has the only copy.
  * After a failure or a crash in between, the next call continues: moved messages have another place.
  * Bound: `STEP_BYTES` and one message, `STEP_MESSAGES` messages and `STEP_KEYS` keys are in memory.
  * Cancellation: by the signal, between two steps.
@@ -157,8 +158,10 @@ export class SegmentCompaction {
     const errors: DeadErrors = new Map();
     while (this.#candidates.length > 0) {
       this.#signal.throwIfAborted();
-      for (const { seq, isDamaged } of this.#candidates) {
-        if (isDamaged) await this.#live.damaged(seq, this.#signal);
+      for (const { seq, position, isDamaged } of this.#candidates) {
+        if (!isDamaged) continue;
+        await this.#requireDamaged(seq, position);
+        await this.#live.damaged(seq, this.#signal);
       }
       await this.#readErrors(errors);
       const { appended, rest } = this.#moveLive(errors);
@@ -168,6 +171,19 @@ export class SegmentCompaction {
     }
     this.#candidate_bytes = 0;
     if (this.#keys.length >= STEP_KEYS) await this.#writeKeys();
+  }
+
+  /** Rejects if the record could not be read, or can be read again: a read error is not damage, and may go away. */
+  async #requireDamaged(seq: number, at: Position): Promise<void> {
+    const found = this.#live.find(seq);
+    if (found.kind !== 'held' || !isAt(found.place, at)) return;
+    const cause = await this.#log.reader.readRecord(at).then(
+      (record) => (record === undefined ? undefined : 'a read failed'),
+      (error: unknown) => (error instanceof Error ? error.message : String(error)),
+    );
+    if (cause === undefined) return;
+    this.#log.disk.readFailed(at, cause);
+    throw new RonError('not_ready', `message ${seq} in segment ${at.segment} cannot be read: ${cause}`);
   }
 
   async #untilSettled(seq: number): Promise<void> {
