@@ -92,6 +92,19 @@ test('[mailbox I-8] a start and a proof go on: the message is a dead letter `dam
   });
 });
 
+test('an online proof that cannot read a record says so, and does not close a healthy mailbox', async () => {
+  await withMailbox(async (given) => {
+    await sendWithBad(given, 4, 'header');
+    const { ok } = await proveLog(given.box.parts.log, dirOf(given), { signal: NEVER });
+    assert.equal(ok, false);
+    assert.match(given.box.diskProblem!, /cannot be read/);
+    given.disk.mend();
+    assert.equal(given.box.ledgerProblem, undefined);
+    assert.equal((await given.receive()).length, 4);
+    assert.equal((await proveLog(given.box.parts.log, dirOf(given), { signal: NEVER })).ok, true);
+  });
+});
+
 for (const end of ['the disk reads it again', 'its dead letter is deleted'] as const) {
   test(`[mailbox I-8] compaction keeps a message that it cannot read until ${end}`, async () => {
     await withMailbox(async (given) => {

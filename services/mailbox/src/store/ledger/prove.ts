@@ -4,12 +4,12 @@
  * Contract: changes nothing on disk. The same problem has the same hash as at a start. `proveDirectory` works on the directory of a
  * stopped mailbox, of one behind its closed `ledger` gate, and on a copy; `proveLog` on the log of this process, from the
  * oldest segment to the durable end at the call, and compares the result with the state in RAM at that moment. A difference
- * closes that log for appends.
+ * closes that log for appends, unless a part of it could not be read.
  * Bound: one byte of memory for each number of the log that is in use. Cancellation: by the signal.
  */
 import { join } from 'node:path';
 import { RonError } from '@ron/kernel';
-import { realFileSystem, scanDirectory, type FileSystem } from '@ron/log';
+import { realFileSystem, scanDirectory, type FileSystem, type Position } from '@ron/log';
 import type { ProveProgressDto, ProveReportDto } from '@ron/proto';
 import { readEndMark } from '../end-mark.ts';
 import type { MailboxLog } from '../mailbox-log.ts';
@@ -35,6 +35,8 @@ interface Expected {
 interface Proof {
   readonly report: ProveReportDto;
   readonly found: LedgerProblem | undefined;
+  /** The first part that could not be read. */
+  readonly unreadable: Position | undefined;
 }
 
 export async function proveDirectory(dir: string, init: ProveInit): Promise<ProveReportDto> {
@@ -54,8 +56,10 @@ export async function proveLog(mailbox: MailboxLog, dir: string, init: Omit<Prov
   const topics = mailbox.topics.all().map((row) => ({ ...row }));
   const held = [...mailbox.target.counts()].map((each) => ({ ...each }));
   try {
-    const { report, found } = await prove(files.fs, dir, end_mark, init, ends, { topics, held });
-    if (found !== undefined) mailbox.onDifference(found);
+    const { report, found, unreadable } = await prove(files.fs, dir, end_mark, init, ends, { topics, held });
+    // A read error may go away, and then nothing is missing.
+    if (unreadable !== undefined) mailbox.disk.readFailed(unreadable, 'a read of the proof failed');
+    else if (found !== undefined) mailbox.onDifference(found);
     return report;
   } finally {
     for (const lease of leases) lease[Symbol.dispose]();
@@ -72,6 +76,7 @@ async function prove(
 ): Promise<Proof> {
   const held = new HeldMessages();
   const replay = new Replay(held);
+  let unreadable: Position | undefined;
   const { segments, bytes } = await scanDirectory({
     dir,
     fs,
@@ -79,7 +84,9 @@ async function prove(
     onRecord: replay.onRecord,
     onBadBody: replay.onBadBody,
     skipsUnreadable: true,
-    onDamage: () => undefined,
+    onDamage: ({ what, segment, offset }) => {
+      if (what === 'unreadable part') unreadable ??= { segment, offset };
+    },
     onSegment: (done) => onProgress?.({ done_bytes: done.bytes, total_bytes: done.bytes_total }),
     signal,
   });
@@ -94,7 +101,7 @@ async function prove(
     damaged: replay.damaged_bodies,
     ...(found && { problem: found.text, problem_sha256: found.sha256 }),
   };
-  return { report, found };
+  return { report, found, unreadable };
 }
 
 const provenTopic = (row: TopicRow): ProveReportDto['topics'][number] => {
