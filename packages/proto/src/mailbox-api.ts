@@ -14,6 +14,9 @@ export const MAILBOX_LIMITS = {
   headers: 32,
   /** Names and values together. */
   headers_bytes: 8 * KIB,
+  /** Of the disk, at most half of it. Two small segments: compaction moves one before it frees one. */
+  reserve_bytes_min: 8 * MIB,
+  reserve_bytes_max: 256 * MIB,
   topics: 256,
   topic_chars: 64,
   /** Of `key` and `idempotency_key`, in UTF-8. */

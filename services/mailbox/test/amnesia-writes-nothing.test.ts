@@ -13,7 +13,7 @@ test('sends, leases, acks, dead letters, replays and policies stay in memory: no
   const at = (name: string): string => join(temp.path, name);
   for (const name of ['cwd', 'tmp', 'home']) await mkdir(at(name));
   const { process: mailbox, headers } = await startProcess(temp.path, {
-    flags: ['--amnesia.enabled=true', '--amnesia.bytes_max=16MiB', '--mailbox.segment_bytes=4MiB'],
+    flags: ['--amnesia.enabled=true', '--amnesia.bytes_max=32MiB', '--mailbox.segment_bytes=4MiB'],
     cwd: at('cwd'),
     // Not the compile cache of the test run: Node writes to it.
     env: { TMPDIR: at('tmp'), HOME: at('home'), NODE_DISABLE_COMPILE_CACHE: '1' },
@@ -34,7 +34,7 @@ test('sends, leases, acks, dead letters, replays and policies stay in memory: no
   try {
     assert.equal((await call('PUT', 'jobs', { max_deliveries: 3 })).status, 200);
     // More than the memory holds: compaction must free it.
-    for (let round = 0; round < 20; round += 1) {
+    for (let round = 0; round < 40; round += 1) {
       const messages = Array.from({ length: 10 }, () => ({ topic: 'jobs', payload }));
       const sent = await call('POST', 'send', { messages });
       assert.equal(sent.status, 200, sent.text);
@@ -50,10 +50,10 @@ test('sends, leases, acks, dead letters, replays and policies stay in memory: no
     assert.deepEqual((await call('POST', 'jobs/nack', { tokens: await receive(), dead: true })).json.results, ['ok']);
     assert.equal((await call('POST', 'jobs/dlq/replay', {})).json.replayed, 1);
     const { ledger } = (await call('GET', 'jobs')).json;
-    assert.deepEqual([ledger.sent, ledger.acked, ledger.gone, ledger.ready], [202, 200, 1, 1]);
+    assert.deepEqual([ledger.sent, ledger.acked, ledger.gone, ledger.ready], [402, 400, 1, 1]);
     const messages = Array.from({ length: 12 }, () => ({ topic: 'jobs', payload }));
     let full = await call('POST', 'send', { messages });
-    for (let n = 0; full.status === 200 && n < 20; n += 1) full = await call('POST', 'send', { messages });
+    for (let n = 0; full.status === 200 && n < 40; n += 1) full = await call('POST', 'send', { messages });
     assertRefusal(full, 507, 'storage_full');
     assert.deepEqual(await filesOpenForWriting(mailbox.pid), []);
     assert.equal(await hasWritten(mailbox.pid), false);

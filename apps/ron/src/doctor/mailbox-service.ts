@@ -2,7 +2,7 @@
 import { stat, statfs } from 'node:fs/promises';
 import { MailboxClient, TRANSPORT_DEFAULTS } from '@ron/client';
 import { reserveBytes } from '@ron/log';
-import type { TopicDto } from '@ron/proto';
+import { MAILBOX_LIMITS, type TopicDto } from '@ron/proto';
 import { messageOf, systemCode } from '../exits.ts';
 import { humanDuration, humanSize } from '../format.ts';
 import type { Home } from '../home.ts';
@@ -96,7 +96,9 @@ export async function checkMailboxDisk(home: Home): Promise<Finding[]> {
   try {
     const { mode } = await stat(dir);
     const { bavail, blocks, bsize } = await statfs(dir);
-    const [free_bytes, reserve_bytes] = [bavail * bsize, reserveBytes(blocks * bsize)];
+    const { reserve_bytes_max, reserve_bytes_min } = MAILBOX_LIMITS;
+    const free_bytes = bavail * bsize;
+    const reserve_bytes = reserveBytes(blocks * bsize, reserve_bytes_max, reserve_bytes_min);
     const open: Finding = { level: 'warn', what: `${dir} is open to other users`, fix: `chmod 700 ${dir}` };
     const fix = `free disk space in ${dir}; acknowledged messages are removed from disk over time`;
     const what = `the disk of mailbox is ${free_bytes > reserve_bytes ? 'nearly full' : 'full, and sends are refused'}`;

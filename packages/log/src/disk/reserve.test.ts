@@ -18,6 +18,16 @@ test('the reserve is a sixteenth of a small disk, and 256 MiB of a large one', a
   assert.equal(large.bytes, 256 * MIB);
 });
 
+test('a reserve can have a smallest size, and leaves half of the disk', async () => {
+  const sizes: number[] = [];
+  for (const disk of [8, 64, 1024]) {
+    const reserve = new Reserve(diskOf({ free_bytes: 0, total_bytes: disk * MIB }), 256 * MIB, 8 * MIB);
+    await reserve.measure();
+    sizes.push(reserve.bytes / MIB);
+  }
+  assert.deepEqual(sizes, [4, 8, 64]);
+});
+
 test('bytes written since the last measurement count until the next one', async () => {
   const room = { free_bytes: 4 * MIB, total_bytes: 16 * MIB };
   const reserve = new Reserve(diskOf(room));

@@ -16,26 +16,28 @@ const MEASURE_EVERY_MS = 1000;
 /** When the reserve is reached, freed space should be noticed soon. */
 const MEASURE_EVERY_REACHED_MS = 50;
 
-/** The size of the reserve. */
-export const reserveBytes = (total_bytes: number, bytes_max = BYTES_MAX): number =>
-  Math.min(total_bytes * SHARE, bytes_max);
+/** The size of the reserve: never more than half of the disk. */
+export const reserveBytes = (total_bytes: number, bytes_max = BYTES_MAX, bytes_min = 0): number =>
+  Math.min(Math.max(total_bytes * SHARE, bytes_min), bytes_max, total_bytes / 2);
 
 export class Reserve {
   readonly #measure: () => Promise<DiskRoom | undefined>;
   readonly #bytes_max: number;
+  readonly #bytes_min: number;
   #room: DiskRoom | undefined;
   #written_bytes = 0;
   #measured_ms = -Infinity;
   #measuring: Promise<void> | undefined;
 
   /** `measure` returns the room of the disk, if known. */
-  constructor(measure: () => Promise<DiskRoom | undefined>, bytes_max = BYTES_MAX) {
+  constructor(measure: () => Promise<DiskRoom | undefined>, bytes_max = BYTES_MAX, bytes_min = 0) {
     this.#measure = measure;
     this.#bytes_max = bytes_max;
+    this.#bytes_min = bytes_min;
   }
 
   get bytes(): number {
-    return this.#room === undefined ? 0 : reserveBytes(this.#room.total_bytes, this.#bytes_max);
+    return this.#room === undefined ? 0 : reserveBytes(this.#room.total_bytes, this.#bytes_max, this.#bytes_min);
   }
 
   /** Free space by the last measurement, less the bytes written since; Infinity if it is unknown. */

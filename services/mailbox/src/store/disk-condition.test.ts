@@ -57,3 +57,15 @@ test('a refused size is a problem until it fits, and is reported once', async ()
   condition.refusal(1001);
   assert.equal(events.length, 2);
 });
+
+test('[mailbox I-10] concurrent sends do not use the same space: the reserve is left alone', async () => {
+  const disk = new MemoryDisk(32 * MIB);
+  const { log } = await openNaive(disk, { segment_bytes: 4 * MIB });
+  const sends = Array.from({ length: 64 }, () => log.appendMessages([messageOf('a', 1, MIB / 2)], NEVER));
+  const results = await Promise.allSettled(sends);
+  const stored = results.filter(({ status }) => status === 'fulfilled').length;
+  assert.ok(stored > 16 && stored < 64, `${stored} stored`);
+  const { free_bytes } = await disk.room();
+  assert.ok(free_bytes >= log.reserve.bytes - MIB / 16, `${free_bytes} bytes are free`);
+  await log.close();
+});

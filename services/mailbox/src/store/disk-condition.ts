@@ -27,6 +27,8 @@ export class DiskCondition {
   readonly #onEvent: (event: DiskEvent) => void;
   /** The size of the messages that were refused last; the smallest size once there is room for them. */
   #refused_bytes = MESSAGE_RECORD_BYTES_MIN;
+  /** Of messages that are being written. */
+  #pending_bytes = 0;
   #isReportedFull = false;
   #failure: string | undefined;
   #unreadable: { readonly at: Position; readonly problem: string } | undefined;
@@ -69,11 +71,17 @@ export class DiskCondition {
   /** Why messages of this many bytes are refused now; undefined if they are not. */
   refusal(bytes: number): RonError | undefined {
     // [mailbox I-10] Only messages leave the reserve alone.
-    if (!this.#reserve.isReached(bytes)) return undefined;
+    if (!this.#reserve.isReached(this.#pending_bytes + bytes)) return undefined;
     this.#refused_bytes = bytes;
     if (!this.#isReportedFull) this.#onEvent({ kind: 'disk full', problem: FULL });
     this.#isReportedFull = true;
     return new RonError('storage_full', FULL, { retry_after_ms: FULL_RETRY_MS });
+  }
+
+  /** Messages that are being written until it is disposed of: concurrent sends do not use the same space. */
+  pend(bytes: number): Disposable {
+    this.#pending_bytes += bytes;
+    return { [Symbol.dispose]: () => void (this.#pending_bytes -= bytes) };
   }
 
   /** An append of this many bytes succeeded. */

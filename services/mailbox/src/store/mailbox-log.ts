@@ -196,8 +196,10 @@ export class MailboxLog implements AsyncDisposable {
       const record_id = encodeMessageId(id, topics.numberOf(meta.topic), bytes, mark);
       records.push({ type: RECORD.message, id: record_id, payload, meta: bytes, context: apply });
     }
-    const refusal = this.disk.refusal(bytesOf(records));
+    const records_bytes = bytesOf(records);
+    const refusal = this.disk.refusal(records_bytes);
     if (refusal !== undefined) throw refusal;
+    using _ = this.disk.pend(records_bytes);
     await this.append(records, signal, { isApplied: () => seqs.length === messages.length });
     return seqs;
   }

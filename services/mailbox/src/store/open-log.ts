@@ -8,6 +8,7 @@
 import { join } from 'node:path';
 import { RonError, sched } from '@ron/kernel';
 import { realFileSystem, recordBytes, Reserve, SegmentLog, type FileSystem } from '@ron/log';
+import { MAILBOX_LIMITS } from '@ron/proto';
 import { acceptedEntry, readAcceptance, removeAcceptance } from './ledger/accept.ts';
 import { encodeAccepted } from './codec/entry-codec.ts';
 import { markId } from './codec/message-codec.ts';
@@ -61,8 +62,6 @@ export interface OpenedLog {
 const MIB = 1024 * 1024;
 /** A group of messages of the largest size fits. */
 const SEGMENT_BYTES_SMALL = 4 * MIB;
-/** Of the size of the disk: half of the reserve. */
-const SEGMENT_SHARE = 1 / 32;
 const QUEUE_BYTES_MAX = 64 * MIB;
 /** One batch is encoded in one turn of the event loop. */
 const BATCH_RECORDS_MAX = 512;
@@ -81,14 +80,15 @@ export async function openLog(init: MailboxLogInit): Promise<OpenedLog> {
   const lock = lockOf(fs, dir);
   let log: SegmentLog | undefined;
   try {
-    const reserve = new Reserve(async () => await fs.room?.(dir));
+    const { reserve_bytes_max, reserve_bytes_min } = MAILBOX_LIMITS;
+    const reserve = new Reserve(async () => await fs.room?.(dir), reserve_bytes_max, reserve_bytes_min);
     await reserve.measure();
     const end_mark = await readEndMark(fs, dir);
     if (end_mark === undefined)
       init.onEvent?.({ kind: 'damage', problem: 'the file `end` is damaged and was ignored' });
     const replay = new Replay(init.target);
     const state = new DurableState(replay.topics, replay.key_segments, init.target);
-    log = await replayLog(init, fs, end_mark ?? 0, replay, state);
+    log = await replayLog(init, fs, segmentBytes(init, reserve), end_mark ?? 0, replay, state);
     const isReadOnly = log.refusal !== undefined || (lock === undefined && fs.lock !== undefined);
     state.seq_last = replay.sequence.last ?? 0;
     const problem = await new Start(init, fs, log, replay, state).run(end_mark ?? 0);
@@ -118,20 +118,27 @@ function lockOf(fs: FileSystem, dir: string): Disposable | undefined {
   throw new RonError('not_ready', `another process has the mailbox in ${dir} open: stop it first`);
 }
 
+/** A segment full of live messages fits into the reserve beside the leases: a full disk can be compacted. */
+function segmentBytes({ segment_bytes }: MailboxLogInit, { bytes: reserve_bytes }: Reserve): number {
+  return reserve_bytes === 0
+    ? segment_bytes
+    : Math.min(segment_bytes, Math.max(SEGMENT_BYTES_SMALL, reserve_bytes / 2));
+}
+
 async function replayLog(
-  { dir, segment_bytes, onProgress, onEvent, signal }: MailboxLogInit,
+  { dir, onProgress, onEvent, signal }: MailboxLogInit,
   fs: FileSystem,
+  segment_bytes: number,
   end_mark: number,
   replay: Replay,
   { onDurable, firstRecords }: DurableState,
 ): Promise<SegmentLog> {
-  const total_bytes = (await fs.room?.(dir))?.total_bytes ?? Infinity;
   const bytes_total = await sizeOf(fs, join(dir, 'segments'));
   let bytes = 0;
   return await SegmentLog.open({
     dir,
     fs,
-    segment_bytes: Math.min(segment_bytes, Math.max(SEGMENT_BYTES_SMALL, total_bytes * SEGMENT_SHARE)),
+    segment_bytes,
     queue_bytes_max: QUEUE_BYTES_MAX,
     batch_records_max: BATCH_RECORDS_MAX,
     // A number that was acknowledged is not used again, even if its record is lost.

@@ -73,9 +73,9 @@ test('on a full disk, a segment with many live messages is not moved into the re
   const oldest = log.segments.files.numbers()[0]!;
   const settled = sent.filter((seq) => state.messages.get(seq)!.place.segment !== oldest);
   for (const seq of settled) await log.appendSettled([acked(seq, 'a')], NEVER);
-  // Another file takes a part of the reserve.
+  // Another program uses the reserve.
   const other = await disk.create('/other');
-  await other.write([Buffer.alloc(MIB)], 0);
+  await other.write([Buffer.alloc(5 * MIB)], 0);
   await log.reserve.measure();
   await assert.rejects(compactor.pass(NEVER), { code: 'storage_full' });
   // Acks go on, and then the space comes back.
