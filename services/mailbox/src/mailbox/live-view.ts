@@ -67,7 +67,8 @@ export class LiveView implements LiveMessages {
   seenOf(name: string, idempotency_key: string, seq: number): SeenEntry | undefined {
     const found = this.#find(name, idempotencyHash(name, idempotency_key));
     if (found?.seq !== seq) return undefined;
-    const { hash, id, b3, until_ms } = found;
+    const { hash, id, b3 } = found;
+    const until_ms = Math.max(0, Math.ceil(sched.wall_ms() + found.until_ms - sched.now_ms()));
     return { topic: name, hash, id, seq, b3, until_ms };
   }
 
@@ -87,6 +88,6 @@ export class LiveView implements LiveMessages {
 
   #find(name: string, hash: Uint8Array): SeenKey | undefined {
     const topic = this.#init.topics.find(name);
-    return topic && this.#init.seen.find(topic.state, hash, this.#init.ages.now_ms());
+    return topic && this.#init.seen.find(topic.state, hash, sched.now_ms());
   }
 }

@@ -82,7 +82,8 @@ export class StateTarget implements RecordTarget {
     const isMoved = moved !== undefined;
     const added = state.add({ topic: topic.state, seq, place, sent_ms, due_ms, key, isMoved });
     if (moved !== undefined) this.#restore(added, moved, entry);
-    this.#remember(topic, entry, this.#start_wall_ms);
+    const key_end_ms = this.#replayKeyEnd(topic, sent_ms + this.#windowOf(topic));
+    this.#remember(topic, entry, key_end_ms, this.#start_now_ms);
   }
 
   onLeased(entries: readonly LeaseEntry[]): void {
@@ -122,8 +123,9 @@ export class StateTarget implements RecordTarget {
   onSeen(entries: readonly SeenEntry[]): void {
     for (const { topic: name, ...key } of entries) {
       const topic = this.#init.topics.find(name);
-      if (topic === undefined || key.until_ms <= this.#start_wall_ms) continue;
-      this.#init.seen.add({ topic: topic.state, ...key }, this.#start_wall_ms);
+      if (topic === undefined) continue;
+      const until_ms = this.#replayKeyEnd(topic, key.until_ms);
+      this.#init.seen.add({ topic: topic.state, ...key, until_ms }, this.#start_now_ms);
     }
   }
 
@@ -157,7 +159,8 @@ export class StateTarget implements RecordTarget {
     topic.state.unreserve(send.payload.length);
     send.seq = seq;
     topic.counts.countSent('stored');
-    this.#remember(topic, entry, sent_ms);
+    const now_ms = sched.now_ms();
+    this.#remember(topic, entry, now_ms + this.#windowOf(topic), now_ms);
     this.#changed.add(topic.name);
   }
 
@@ -196,13 +199,20 @@ export class StateTarget implements RecordTarget {
   }
 
   /** [mailbox I-2] The key is remembered from the step in which its message is durable, and again after a restart. */
-  #remember(topic: Topic, { seq, id, meta, source }: MessageEntry, now_ms: number): void {
-    if (meta.idempotency_key === undefined) return;
-    const until_ms = meta.sent_ms + this.#init.topics.policyOf(topic).window_ms;
-    if (until_ms <= now_ms) return;
+  #remember(topic: Topic, { seq, id, meta, source }: MessageEntry, until_ms: number, now_ms: number): void {
+    if (meta.idempotency_key === undefined || until_ms <= now_ms) return;
     const known = source instanceof PendingSend ? source.key_hash : undefined;
     const hash = known ?? idempotencyHash(topic.name, meta.idempotency_key);
     this.#init.seen.add({ topic: topic.state, hash, id, seq, b3: meta.b3, until_ms }, now_ms);
+  }
+
+  #windowOf(topic: Topic): number {
+    return this.#init.topics.policyOf(topic).window_ms;
+  }
+
+  /** The monotonic time at which a key ends, for a time of the records. */
+  #replayKeyEnd(topic: Topic, until_ms: number): number {
+    return this.#start_now_ms + clamp(until_ms - this.#start_wall_ms, this.#windowOf(topic));
   }
 
   #waiting(seq: number): Slot {

@@ -65,7 +65,9 @@ export class EndMark implements AsyncDisposable {
 
   async #open(): Promise<File> {
     try {
-      return await this.#fs.open(this.#path, 'write');
+      const file = await this.#fs.open(this.#path, 'write');
+      if ((await file.size()) > BYTES) await file.truncate(BYTES);
+      return file;
     } catch {
       const file = await this.#fs.create(this.#path);
       await this.#fs.syncDir(dirname(this.#path));

@@ -138,9 +138,14 @@ export class MailboxLog implements AsyncDisposable {
     return orDamaged(() => decodeBase(Buffer.from(record.payload))) !== undefined;
   }
 
+  /** Whether the log may be written. */
+  get #isSound(): boolean {
+    return this.#problem === undefined && this.#read_only === undefined;
+  }
+
   /** Writes the number of the last durable record to the end mark. One call at a time. */
   async noteEnd(): Promise<void> {
-    if (this.#problem === undefined) await this.#end.note(this.#state.seq_last);
+    if (this.#isSound) await this.#end.note(this.#state.seq_last);
   }
 
   /** Removes a segment from which everything was moved. */
@@ -321,8 +326,7 @@ export class MailboxLog implements AsyncDisposable {
     try {
       await this.segments.close();
     } finally {
-      const isSound = this.#problem === undefined && this.#read_only === undefined;
-      await this.#end.close(isSound ? this.#state.seq_last : 0);
+      await this.#end.close(this.#isSound ? this.#state.seq_last : 0);
       this.#lock?.[Symbol.dispose]();
     }
   }

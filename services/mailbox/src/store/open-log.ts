@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { RonError, sched } from '@ron/kernel';
 import { realFileSystem, recordBytes, Reserve, SegmentLog, type FileSystem } from '@ron/log';
 import { MAILBOX_LIMITS } from '@ron/proto';
-import { acceptedEntry, readAcceptance, removeAcceptance } from './ledger/accept.ts';
+import { acceptedEntry, takeAcceptance, type Acceptance } from './ledger/accept.ts';
 import { encodeAccepted } from './codec/entry-codec.ts';
 import { markId } from './codec/message-codec.ts';
 import type { DiskEvent } from './disk-condition.ts';
@@ -190,7 +190,8 @@ class Start {
   async run(end_mark: number): Promise<LedgerProblem | undefined> {
     const { target } = this.#init;
     const { problem, unsynced } = this.#replay.end(target.counts(), end_mark);
-    if (problem !== undefined && !(await this.#accept(problem))) {
+    const acceptance = await takeAcceptance(this.#fs, this.#init.dir);
+    if (problem !== undefined && !(await this.#accept(problem, acceptance))) {
       this.#init.onEvent?.({ kind: 'ledger broken', problem });
       this.#replay.reportTotals();
       return problem;
@@ -202,16 +203,14 @@ class Start {
   }
 
   /** Whether the operator accepted exactly this problem. */
-  async #accept(problem: LedgerProblem): Promise<boolean> {
-    const { dir, target, onEvent } = this.#init;
-    const acceptance = await readAcceptance(this.#fs, dir);
+  async #accept(problem: LedgerProblem, acceptance: Acceptance | undefined): Promise<boolean> {
+    const { target, onEvent } = this.#init;
     if (acceptance?.problem_sha256 !== problem.sha256) return false;
     const { topics } = this.#state;
     const entry = acceptedEntry(problem, acceptance.reason, sched.wall_ms(), topics, target.counts());
     await this.#appendAccepted(entry);
     for (const { number, totals } of entry.totals) topics.setTotals(number, totals);
     onEvent?.({ kind: 'ledger accepted', problem });
-    await removeAcceptance(this.#fs, dir);
     return true;
   }
 

@@ -90,3 +90,21 @@ test('topics below hooks. remember keys for a day', async () => {
     assert.deepEqual(await send('body', hook), { ...first, duplicate: true });
   });
 });
+
+test('[mailbox I-2] a clock that is ahead for a while neither shortens nor prolongs the window', async () => {
+  await withMailbox(async ({ clock, advance, send, reopen }) => {
+    const wall_ms = clock.wall_ms.bind(clock);
+    const before = stored(await send('body', { idempotency_key: 'before' }));
+    clock.wall_ms = () => wall_ms() + 15 * 86_400_000;
+    const during = stored(await send('body', { idempotency_key: 'during' }));
+    await advance(30_000);
+    clock.wall_ms = wall_ms;
+    assert.deepEqual(await send('body', { idempotency_key: 'before' }), { ...before, duplicate: true });
+    assert.deepEqual(await send('body', { idempotency_key: 'during' }), { ...during, duplicate: true });
+    await reopen();
+    assert.deepEqual(await send('body', { idempotency_key: 'during' }), { ...during, duplicate: true });
+    await advance(301_000);
+    for (const idempotency_key of ['before', 'during'])
+      assert.equal(stored(await send('body', { idempotency_key })).duplicate, false);
+  });
+});

@@ -50,8 +50,6 @@ interface Now {
   readonly now_ms: number;
   /** The time of the messages. */
   readonly wall_ms: number;
-  /** The time by which keys end. */
-  readonly age_ms: number;
 }
 
 export class Sends {
@@ -84,7 +82,7 @@ export class Sends {
   #admitAll(unsent: readonly Unsent[], results: SendResult[], pending: Admitted[], blocked: Unsent[]): Promise<void>[] {
     touch(this);
     const { ages } = this.#init;
-    const now = { now_ms: sched.now_ms(), wall_ms: ages.stamp_ms(), age_ms: ages.now_ms() };
+    const now = { now_ms: sched.now_ms(), wall_ms: ages.stamp_ms() };
     const blockers: Promise<void>[] = [];
     for (const each of unsent) {
       const admitted = this.#admit(each, now, results);
@@ -112,7 +110,7 @@ export class Sends {
       return undefined;
     }
     if (key_hash !== undefined) {
-      const seen = this.#init.seen.find(topic.state, key_hash, now.age_ms);
+      const seen = this.#init.seen.find(topic.state, key_hash, now.now_ms);
       if (seen !== undefined) {
         results[index] = repeated(topic, seen, b3);
         return undefined;

@@ -62,8 +62,8 @@ export class Retention {
 
   /** One pass over all topics. */
   async pass(signal: AbortSignal): Promise<void> {
-    const { seen, topics, ages } = this.#init;
-    while (seen.expire(ages.now_ms(), SEEN_STEP)) await sched.pause('retention');
+    const { seen, topics } = this.#init;
+    while (seen.expire(sched.now_ms(), SEEN_STEP)) await sched.pause('retention');
     const checksAges = sched.now_ms() - this.#dead_ages_ms >= this.#deadAgesEvery_ms();
     if (checksAges) this.#dead_ages_ms = sched.now_ms();
     for (const topic of topics.all()) {

@@ -1,8 +1,8 @@
 /**
  * A ledger problem that the operator has seen and accepted.
  *
- * `ron queue accept` writes `accept.json`; the next start accepts exactly the problem that the file names, appends an
- * `accepted` record and removes the file. A file that names another problem is ignored.
+ * `ron queue accept` writes `accept.json`; the next start removes it, and accepts exactly the problem that it names by an
+ * `accepted` record. If there is another problem or none, the file has no effect: it does not wait for a later problem.
  */
 import { join } from 'node:path';
 import { readWhole, realFileSystem, writeWhole, type FileSystem } from '@ron/log';
@@ -27,21 +27,26 @@ export async function writeAcceptance(
   await writeWhole(fs, join(dir, FILE), Buffer.from(`${JSON.stringify(acceptance)}\n`));
 }
 
-/** Undefined if there is none, or it cannot be understood. */
-export async function readAcceptance(fs: FileSystem, dir: string): Promise<Acceptance | undefined> {
-  const bytes = await readWhole(fs, join(dir, FILE), FILE_BYTES_MAX);
-  if (bytes === undefined) return undefined;
+/**
+ * Reads the file and removes it durably: an acceptance is used once, by the start that follows it. Undefined if there is none,
+ * if it is malformed, or if it cannot be removed.
+ */
+export async function takeAcceptance(fs: FileSystem, dir: string): Promise<Acceptance | undefined> {
   try {
-    const { problem_sha256, reason } = JSON.parse(bytes.toString('utf8')) as Partial<Acceptance>;
-    if (typeof problem_sha256 !== 'string' || typeof reason !== 'string') return undefined;
-    return { problem_sha256, reason: reason.slice(0, REASON_CHARS_MAX) };
+    const bytes = await readWhole(fs, join(dir, FILE), FILE_BYTES_MAX);
+    if (bytes === undefined) return undefined;
+    await fs.remove(join(dir, FILE));
+    await fs.syncDir(dir);
+    return acceptanceIn(bytes);
   } catch {
     return undefined;
   }
 }
 
-export async function removeAcceptance(fs: FileSystem, dir: string): Promise<void> {
-  await fs.remove(join(dir, FILE));
+function acceptanceIn(bytes: Buffer): Acceptance | undefined {
+  const { problem_sha256, reason } = JSON.parse(bytes.toString('utf8')) as Partial<Acceptance>;
+  if (typeof problem_sha256 !== 'string' || typeof reason !== 'string') return undefined;
+  return { problem_sha256, reason: reason.slice(0, REASON_CHARS_MAX) };
 }
 
 /** The record of an acceptance: from here on the totals agree with the messages that are held. */

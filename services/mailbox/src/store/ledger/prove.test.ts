@@ -5,7 +5,7 @@ import { NEVER } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
 import { Compactor } from '../compaction/compactor.ts';
 import { acked, dead, messageOf, openNaive, removed } from '../testing/make.ts';
-import { readAcceptance, writeAcceptance } from './accept.ts';
+import { takeAcceptance, writeAcceptance } from './accept.ts';
 import { proveDirectory, proveLog } from './prove.ts';
 
 const DIR = '/mailbox';
@@ -100,7 +100,7 @@ test('a lost record closes the mailbox until exactly that problem is accepted; t
   await writeAcceptance(DIR, { problem_sha256: proof.problem_sha256, reason: 'a broken disk' }, disk);
   const accepted = await openNaive(disk);
   assert.equal(accepted.log.problem, undefined);
-  assert.equal(await readAcceptance(disk, DIR), undefined, 'an acceptance is used once');
+  assert.equal(await takeAcceptance(disk, DIR), undefined, 'an acceptance is used once');
   assert.deepEqual(accepted.state.totals.get('b'), { sent: 12, acked: 0, dead: 6, gone: 1 });
   await accepted.log.appendMessages([messageOf('b', 1)], NEVER);
   assert.equal(accepted.log.check(), undefined);
@@ -155,4 +155,25 @@ test('a second loss with the same numbers as an accepted one is another problem'
   const first = await lose(3);
   assert.match(first!, /3 waiting and 0 dead by the records, 2 and 0 in the log/);
   assert.equal(await lose(1), first);
+});
+
+test('an acceptance that a start did not need does not accept a later problem', async () => {
+  const disk = new CrashFileSystem();
+  const { log, state } = await fill(disk);
+  const { place } = [...state.messages.values()].find((each) => each.dead === undefined)!;
+  const path = log.segments.files.path(place.segment);
+  await log.close();
+  const intact = disk.files().get(path)!;
+  damageHeader(disk, path, place.offset);
+  const { problem_sha256 } = await proveDirectory(DIR, { signal: NEVER, fs: disk });
+  await writeAcceptance(DIR, { problem_sha256: problem_sha256!, reason: 'a broken disk' }, disk);
+  // The operator restores the file instead.
+  disk.damage(path, () => intact);
+  const restored = await openNaive(disk);
+  assert.equal(restored.log.problem, undefined);
+  await restored.log.close();
+  damageHeader(disk, path, place.offset);
+  const broken = await openNaive(disk);
+  assert.ok(broken.log.problem !== undefined);
+  await broken.log.close();
 });
