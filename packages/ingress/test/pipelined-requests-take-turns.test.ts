@@ -210,3 +210,22 @@ for (const authorization of ['', 'Authorization: Bearer x\r\n']) {
     });
   }
 }
+
+test('a request with a body behind an answer that the client does not read waits for it, and is answered', async () => {
+  await using x = await start({ write_timeout_ms: 60_000 });
+  const client = await RawClient.open(x.port);
+  client.write(get('/quick').repeat(2));
+  await eventually('both are answered', () => statuses(client).length === 2);
+  client.socket.pause();
+  client.write(get('/large'));
+  await eventually('the answer waits for the client', () => x.ingress.admission.inflight === 1);
+  // Each in a packet of its own, and then several in one.
+  for (const packet of [post('{"n":1}'), post('{"n":2}') + get('/quick') + post('{"n":3}')]) {
+    client.write(packet);
+    assert.equal((await fetch(`${x.url}/quick`)).status, 200, 'others are served');
+  }
+  client.socket.resume();
+  await client.until(/"n":1\}[^]*"n":2\}[^]*"quick":true\}[^]*"n":3\}/);
+  assert.ok(statuses(client).every((status) => status === 200));
+  client.destroy();
+});

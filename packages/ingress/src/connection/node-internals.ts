@@ -120,10 +120,18 @@ export function takeParserInput(socket: Socket, read: (packet: Buffer) => void):
   assert(parse !== undefined, 'a socket with a parser has a listener that feeds it');
   socket.on('data', read);
   socket.off('data', parse);
-  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
-  if (internalsOf(socket)._paused === true) socket.once('resume', () => startReading(socket));
+  if (isHeldBack(socket)) socket.once('resume', () => startReading(socket));
   else socket.resume();
   return parse;
+}
+
+/**
+ * Whether the HTTP server stopped reading because answers wait for the client (`_paused`). It resumes the socket when they are
+ * written; until then its parser must not be fed. Without `_paused`: false.
+ */
+export function isHeldBack(socket: Socket): boolean {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  return internalsOf(socket)._paused === true;
 }
 
 /** The native parser stopped the handle without the stream, so that `resume` alone does not start it. */

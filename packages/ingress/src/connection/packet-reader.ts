@@ -5,6 +5,7 @@
  * its address is scheduled (`FairScheduler`); until then the socket is not read further. Bodies are passed on at once.
  * The end of a body that spans packets, or is chunked, is not recognised: requests behind it in its last packet are
  * parsed with it, and wait in `RequestSequencer`.
+ * While the server holds the socket back because answers wait for the client, no byte is parsed.
  * Bound: one packet, and one more in the socket's own buffer.
  * Cancellation: the bytes are dropped when the connection closes or has had its last request.
  *
@@ -13,7 +14,7 @@
  */
 import type { ServerResponse } from 'node:http';
 import type { Connection } from './connection.ts';
-import { takeParserInput } from './node-internals.ts';
+import { isHeldBack, takeParserInput } from './node-internals.ts';
 import type { FairScheduler } from './fair-scheduler.ts';
 
 const HEAD_END = '\r\n\r\n';
@@ -72,6 +73,8 @@ export class PacketReader {
     this.#parse(packet.subarray(0, at));
     let newest = this.#newest as ServerResponse | undefined;
     if (newest?.req.complete === false && at < packet.length) {
+      // The body is the next packet once the socket is resumed.
+      if (isHeldBack(connection.socket)) return connection.socket.unshift(packet.subarray(at));
       const body_end = at + Number(newest.req.headers['content-length']);
       const end = body_end < packet.length ? body_end : packet.length;
       this.#parse(packet.subarray(at, end));
@@ -106,6 +109,7 @@ export class PacketReader {
     this.#rest = undefined;
     this.#connection.has_unread = false;
     if (rest === undefined || socket.destroyed || this.#connection.closing || !socket.writable) return;
+    if (isHeldBack(socket)) return socket.unshift(rest);
     if (socket.isPaused()) socket.resume();
     this.feed(rest);
   };
