@@ -136,14 +136,19 @@ describe('bounds of an answer', () => {
   });
 });
 
-test('a peer that names 32 dead providers has at most two of them dialed', async () => {
+test('a peer that names 32 dead providers has at most two of them dialed', async (t) => {
   let accepted = 0;
   const server = createServer((socket) => {
-    accepted++;
-    socket.on('error', () => undefined).destroy();
+    socket.on('error', () => undefined);
+    // HTTP clients of tests that run beside this one may still call an earlier owner of the port.
+    socket.once('data', (bytes) => {
+      if (!bytes.includes(' HTTP/1.1')) accepted++;
+      socket.destroy();
+    });
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
+  t.after(() => server.close());
   const { port } = server.address() as AddressInfo;
   const addrs = [multiaddr('/ip4/127.0.0.1/tcp/80/http').bytes, multiaddr(`/ip4/127.0.0.1/tcp/${port}`).bytes];
   const providers = peersOf(32).map(({ id }) => ({ id, addrs }));
@@ -151,7 +156,6 @@ test('a peer that names 32 dead providers has at most two of them dialed', async
   const answer = await node.peers.getProviders(raw.ref, key, NEVER);
   assert.ok(answer.providers.every(({ url }) => url === undefined));
   assert.equal(accepted, 2);
-  server.close();
 });
 
 describe('a peer that does not answer', () => {

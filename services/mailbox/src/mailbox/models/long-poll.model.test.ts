@@ -51,8 +51,8 @@ const BUGS: readonly (Bug & { readonly model: Make })[] = [
   {
     bug: 'a send wakes no receiver',
     file: 'mailbox/state-target.ts',
-    find: 'this.#remember(topic, entry, sent_ms);\n    this.#changed.add(topic.name);',
-    replace: 'this.#remember(topic, entry, sent_ms);',
+    find: 'this.#windowOf(topic), now_ms);\n    this.#changed.add(topic.name);',
+    replace: 'this.#windowOf(topic), now_ms);',
     model: sendAndLeave,
     caught: /a receiver waits beside a visible message/,
   },
