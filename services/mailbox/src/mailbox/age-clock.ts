@@ -1,5 +1,5 @@
 /**
- * The time of messages, dead letters and idempotency keys, by which they age.
+ * The time of messages and dead letters, by which they age.
  *
  * Contract: follows the wall clock. A wall clock that jumps by more than `JUMP_MS` is followed only once it has kept its new
  * time for `HOLD_MS`; until then the time goes on by the monotonic clock. So a wall clock that is wrong for less than

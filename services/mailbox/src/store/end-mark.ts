@@ -22,7 +22,7 @@ export async function readEndMark(fs: FileSystem, dir: string): Promise<number |
   return bytes === undefined ? 0 : decode(bytes);
 }
 
-export class EndMark implements AsyncDisposable {
+export class EndMark {
   readonly #fs: FileSystem;
   readonly #path: string;
   #file: File | undefined;
@@ -53,14 +53,9 @@ export class EndMark implements AsyncDisposable {
     } catch {
       // As in `note`.
     } finally {
-      await this[Symbol.asyncDispose]();
+      await this.#file?.close().catch(() => undefined);
+      this.#file = undefined;
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    const file = this.#file;
-    this.#file = undefined;
-    await file?.close().catch(() => undefined);
   }
 
   async #open(): Promise<File> {

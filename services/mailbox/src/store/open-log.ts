@@ -190,7 +190,7 @@ class Start {
   async run(end_mark: number): Promise<LedgerProblem | undefined> {
     const { target } = this.#init;
     const { problem, unsynced } = this.#replay.end(target.counts(), end_mark);
-    const acceptance = await takeAcceptance(this.#fs, this.#init.dir);
+    const acceptance = await this.#takeAcceptance();
     if (problem !== undefined && !(await this.#accept(problem, acceptance))) {
       this.#init.onEvent?.({ kind: 'ledger broken', problem });
       this.#replay.reportTotals();
@@ -200,6 +200,19 @@ class Start {
     this.#replay.reportTotals();
     await this.#unlessReadOnly(() => this.#settleDamaged());
     return undefined;
+  }
+
+  async #takeAcceptance(): Promise<Acceptance | undefined> {
+    try {
+      return await takeAcceptance(this.#fs, this.#init.dir);
+    } catch (error) {
+      const cause = error instanceof Error ? error.message : String(error);
+      this.#init.onEvent?.({
+        kind: 'damage',
+        problem: `accept.json was not used: ${cause}; run ron queue accept again`,
+      });
+      return undefined;
+    }
   }
 
   /** Whether the operator accepted exactly this problem. */

@@ -8,7 +8,8 @@
  * The task also keeps the end mark of the log (end-mark.ts) up to date.
  *
  * Contract: a message that is live stays in the log at every moment, and a segment without an intact `base` does not become
- * the oldest one: it is compacted together with the segment before it. The ledger is checked after each compaction.
+ * the oldest one: it is compacted together with the segment before it. A kill between the two removals leaves it the oldest:
+ * no message is lost, but the next start reports it, and the operator must accept. The ledger is checked after each compaction.
  * A failure is reported and retried after a backoff of `BACKOFF_MS_MIN` to `BACKOFF_MS_MAX`. On a full disk a segment is only
  * compacted if the moves leave a part of the reserve for acks.
  * Bound: one segment at a time, in steps (segment-compaction.ts). Cancellation: by the signal, between two steps.

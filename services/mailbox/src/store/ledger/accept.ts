@@ -28,24 +28,20 @@ export async function writeAcceptance(
 }
 
 /**
- * Reads the file and removes it durably: an acceptance is used once, by the start that follows it. Undefined if there is none,
- * if it is malformed, or if it cannot be removed.
+ * Reads the file and removes it durably: an acceptance is used once, by the start that follows it. Undefined if there is none.
+ * Rejects if it is malformed or cannot be removed.
  */
 export async function takeAcceptance(fs: FileSystem, dir: string): Promise<Acceptance | undefined> {
-  try {
-    const bytes = await readWhole(fs, join(dir, FILE), FILE_BYTES_MAX);
-    if (bytes === undefined) return undefined;
-    await fs.remove(join(dir, FILE));
-    await fs.syncDir(dir);
-    return acceptanceIn(bytes);
-  } catch {
-    return undefined;
-  }
+  const bytes = await readWhole(fs, join(dir, FILE), FILE_BYTES_MAX);
+  if (bytes === undefined) return undefined;
+  await fs.remove(join(dir, FILE));
+  await fs.syncDir(dir);
+  return acceptanceIn(bytes);
 }
 
-function acceptanceIn(bytes: Buffer): Acceptance | undefined {
+function acceptanceIn(bytes: Buffer): Acceptance {
   const { problem_sha256, reason } = JSON.parse(bytes.toString('utf8')) as Partial<Acceptance>;
-  if (typeof problem_sha256 !== 'string' || typeof reason !== 'string') return undefined;
+  if (typeof problem_sha256 !== 'string' || typeof reason !== 'string') throw new Error('a field is missing');
   return { problem_sha256, reason: reason.slice(0, REASON_CHARS_MAX) };
 }
 

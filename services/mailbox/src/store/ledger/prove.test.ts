@@ -177,3 +177,30 @@ test('an acceptance that a start did not need does not accept a later problem', 
   assert.ok(broken.log.problem !== undefined);
   await broken.log.close();
 });
+
+test('an acceptance that cannot be removed is not used, and the start says so', async () => {
+  let isFailing = false;
+  const disk = new CrashFileSystem(new Map(), {
+    before: (operation, path) => {
+      if (isFailing && operation === 'remove' && path.endsWith('accept.json')) throw new Error('EIO');
+    },
+  });
+  const { log, state } = await fill(disk);
+  const { place } = [...state.messages.values()].find((each) => each.dead === undefined)!;
+  const path = log.segments.files.path(place.segment);
+  await log.close();
+  damageHeader(disk, path, place.offset);
+  const { problem_sha256 } = await proveDirectory(DIR, { signal: NEVER, fs: disk });
+  await writeAcceptance(DIR, { problem_sha256: problem_sha256!, reason: 'a broken disk' }, disk);
+  isFailing = true;
+  const problems: string[] = [];
+  const broken = await openNaive(disk, {
+    onEvent: (event) => void (event.kind === 'damage' && problems.push(event.problem)),
+  });
+  assert.ok(broken.log.problem !== undefined);
+  assert.ok(
+    problems.some((problem) => /accept.json was not used: EIO/.test(problem)),
+    problems.join(),
+  );
+  await broken.log.close();
+});

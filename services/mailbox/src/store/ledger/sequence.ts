@@ -50,7 +50,7 @@ export class Sequence {
     if (mark > this.mark) this.mark = mark;
   }
 
-  /** The end of the log: all records up to `seq` were durable. Idempotent. */
+  /** The end of the log: all records up to `seq` were durable. Called once. */
   end(seq: number): void {
     if (seq > this.mark) this.mark = seq;
     const last = this.last ?? 0;
