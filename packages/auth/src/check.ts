@@ -84,5 +84,5 @@ function contradicts(declared: string, caveat: BodyCaveat): boolean {
 
 function expired(since_ms: number): AccessRefusal {
   const since = since_ms < 1000 ? `${Math.round(since_ms)} ms` : `${Math.round(since_ms / 1000)} s`;
-  return unauthorized(`capability expired ${since} ago`);
+  return unauthorized(`capability expired ${since} ago`, 'expired');
 }

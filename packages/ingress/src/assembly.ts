@@ -75,7 +75,7 @@ export function createCore(init: IngressInit, config: IngressConfig, is_tls: boo
   const readiness = init.readiness ?? new Readiness();
   const reasons = init.reasons === undefined ? undefined : new Reasons(init.reasons, init.metrics);
   const responder = new Responder({ tls: is_tls, reasons });
-  const admission = admissionOf(config);
+  const admission = admissionOf(config, init.charges_late);
   admissionGauges(init.metrics, admission);
   const proxies = compileProxies(config.trusted_proxies);
   const limiter = new ConnectionLimiter(admission, (ip) => proxies.check(ip));
@@ -173,7 +173,15 @@ export function createRequestPath(
     },
   });
   const parked = new SlotLimit(config.parked_max, onBusy);
-  const host = exchangeHost({ draining: core.draining.signal, parked, metrics, answers, access_log, log });
+  const host = exchangeHost({
+    draining: core.draining.signal,
+    parked,
+    admission,
+    metrics,
+    answers,
+    access_log,
+    log,
+  });
   const { checks, health_checks } = createChecks(core, target, metrics_target);
   const guards = new RequestGuards({
     config,

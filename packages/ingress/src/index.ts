@@ -4,6 +4,7 @@ export * from './bytes/bao-slice.ts';
 export * from './bytes/byte-answer.ts';
 export * from './bytes/bytes.ts';
 export * from './bytes/conditional.ts';
+export { GrowingBytes } from './body/growing-bytes.ts';
 export * from './guards/corr-id.ts';
 export { pathGuard } from './guards/path-guard.ts';
 export { CopiedBytes } from './bytes/copied-bytes.ts';

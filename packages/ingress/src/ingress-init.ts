@@ -21,6 +21,8 @@ export interface IngressInit {
   /** Counters of the service. Default: created here. */
   readonly counters?: SharedCounters;
   readonly config?: Partial<IngressConfig>;
+  /** Handlers charge requests to `server.max_rps` (`chargeRate`), not the guards: unverified requests must not spend it. Default false. */
+  readonly charges_late?: boolean;
   /** Reason codes that problems carry in addition to their code. Default none. */
   readonly reasons?: ReasonsInit;
   readonly routes: readonly Route[];

@@ -77,8 +77,9 @@ export class IngressMetrics {
   /** Counts a refusal under the metric of its row. A queue or a deadline has already counted its own refusals. */
   countRefusal(error: unknown): ErrorCode {
     const code = isRonError(error) ? error.code : 'internal';
-    if (ERRORS[code].metric === 'rejected_total{reason}') this.rejected.at(code).inc();
-    this.#reasons?.count(error);
+    const label = this.#reasons?.count(error);
+    if (label !== undefined) this.rejected.at(label).inc();
+    else if (ERRORS[code].metric === 'rejected_total{reason}') this.rejected.at(code).inc();
     return code;
   }
 }

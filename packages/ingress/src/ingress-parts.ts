@@ -15,7 +15,7 @@ import type { IngressConfig } from './limits.ts';
 import type { Route } from './table/routes.ts';
 import type { SlotLimit } from './guards/slot-limit.ts';
 
-export function admissionOf(config: IngressConfig): Admission {
+export function admissionOf(config: IngressConfig, charges_late = false): Admission {
   return new Admission({
     inflight_max: config.max_inflight,
     inflight_reserve: config.inflight_reserve ?? reserveOf(config.max_inflight),
@@ -23,6 +23,7 @@ export function admissionOf(config: IngressConfig): Admission {
     rps_limit_per_ip: config.rps_limit_per_ip,
     rps_burst_per_ip: config.rps_burst_per_ip,
     ...(config.rps_limit === undefined ? {} : { rps_limit: config.rps_limit, rps_burst: config.rps_burst }),
+    charges_late,
     connections_max: config.max_conns,
     connections_per_ip_max: config.connection_limit_per_ip,
   });
@@ -62,18 +63,25 @@ export function fastPathOf(init: FastPathInit): FastPath {
 export interface ExchangeHostInit {
   readonly draining: AbortSignal;
   readonly parked: SlotLimit;
+  readonly admission: Admission;
   readonly metrics: IngressMetrics;
   readonly answers: AnswerSender;
   readonly access_log: boolean;
   readonly log: IngressLog | undefined;
 }
 
-export function exchangeHost({ draining, parked, metrics, answers, access_log, log }: ExchangeHostInit): ExchangeHost {
+export function exchangeHost(init: ExchangeHostInit): ExchangeHost {
+  const { draining, parked, admission, metrics, answers, access_log, log } = init;
   return {
     orphaned: 0,
     parked,
     draining,
     onExpire: (op) => metrics.io_timeouts.at(op).inc(),
+    chargeRate: () => {
+      if (admission.tryCharge()) return;
+      const retry_after_ms = admission.retryAfter_ms();
+      throw new RonError('rate_limited', 'requests come faster than the limit', { retry_after_ms });
+    },
     fail: (exchange, error) => answers.fail(exchange, error),
     readStalled: (exchange) => {
       metrics.io_timeouts.at('read').inc();

@@ -6,6 +6,7 @@ import type { Ingress, ReasonsInit } from '@ron/ingress';
 import { Metrics } from '@ron/telemetry';
 import { RonError } from '@ron/kernel';
 import type { ErrorCode } from '@ron/kernel';
+import type { AccessCheck } from '@ron/proto';
 import { Type } from '@ron/ingress';
 import { metricIn, send, type Reply } from '@ron/testkit/service';
 
@@ -155,4 +156,59 @@ test('a table with a reason outside its set is refused at start', async () => {
     createIngress({ service: 'edge', version: '0', metrics: new Metrics('edge'), reasons, routes: [] }),
     /invented/,
   );
+});
+
+test('without a counter of its own a reason is counted in rejected_total in place of the code', async () => {
+  const own = new Metrics('interop');
+  const reasons: ReasonsInit = { names: ['RATE_LIMIT'], by_code: { rate_limited: 'RATE_LIMIT' } };
+  const rejected = own.counter('rejected_total', 'Refusals.', { reason: ['RATE_LIMIT', 'rate_limited', 'conflict'] });
+  const counters = { rejected, io_timeouts: own.counter('io_timeouts_total', 'Timeouts.', { op: ['handler'] }) };
+  const table = { service: 'interop', version: '0', metrics: own, counters, reasons, routes: routes() };
+  await using listening = await createIngress(table);
+  await listening.listen();
+  await refused(429, 'RATE_LIMIT', send(listening.url, 'GET', '/fail/rate_limited/none'));
+  await refused(409, undefined, send(listening.url, 'GET', '/fail/conflict/none'));
+  const text = await own.text();
+  const counted = (reason: string): number => metricIn(text, `rejected_total{reason="${reason}"}`);
+  assert.deepEqual([counted('RATE_LIMIT'), counted('rate_limited'), counted('conflict')], [1, 0, 1]);
+});
+
+test('a capability that expired or was revoked has the reason of its cause, another one that of its code', async () => {
+  const reasons: ReasonsInit = {
+    names: ['BAD_ORIGIN', 'EXPIRED_TOKEN'],
+    by_code: { unauthorized: 'BAD_ORIGIN' },
+    by_cause: { expired: 'EXPIRED_TOKEN', revoked: 'EXPIRED_TOKEN' },
+  };
+  const guarded = route({
+    ...base,
+    scope: 'interop:put',
+    method: 'GET',
+    path: '/guarded',
+    body: 'none',
+    handler: () => assert.fail(),
+  });
+  const access: AccessCheck = {
+    checkHeaders: ({ authorization: cause }) => {
+      const refusal = { ok: false, code: 'unauthorized', reason: 'refused' } as const;
+      return cause === 'expired' || cause === 'revoked' ? { ...refusal, cause } : refusal;
+    },
+  };
+  await using listening = await createIngress({
+    service: 'interop',
+    version: '0',
+    metrics: new Metrics('interop'),
+    counters: {
+      rejected: new Metrics('a').counter('rejected_total', 'Refusals.', { reason: ['BAD_ORIGIN', 'EXPIRED_TOKEN'] }),
+      io_timeouts: new Metrics('b').counter('io_timeouts_total', 'Timeouts.', { op: ['handler'] }),
+    },
+    reasons,
+    access,
+    routes: [guarded],
+  });
+  await listening.listen();
+  const get = (authorization: string): Promise<Reply> =>
+    send(listening.url, 'GET', '/guarded', { headers: { authorization } });
+  await refused(401, 'EXPIRED_TOKEN', get('expired'));
+  await refused(401, 'EXPIRED_TOKEN', get('revoked'));
+  await refused(401, 'BAD_ORIGIN', get('forged'));
 });

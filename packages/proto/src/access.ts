@@ -43,6 +43,8 @@ export interface AccessRefusal {
   readonly code: RefusalCode;
   /** For the client. Never contains the token, its signature or a key. */
   readonly reason: string;
+  /** Why a capability that was valid is not any more. */
+  readonly cause?: 'expired' | 'revoked';
   /** Only with `rate_limited`. */
   readonly retry_after_ms?: number;
 }

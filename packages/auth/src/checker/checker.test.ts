@@ -219,6 +219,7 @@ test('a cached token expires to the millisecond, even if the clock jumps', async
     ok: false,
     code: 'unauthorized',
     reason: 'capability expired 0 ms ago',
+    cause: 'expired',
   });
   clock.wall_ms = start_ms + 3_600_000;
   assert.equal((await bench.refused(token)).reason, 'capability expired 3595 s ago');
@@ -239,7 +240,12 @@ test('a cached token becomes invalid with the epoch of its subject, and with the
   revoke(1, 0, 3);
   await bench.allowed(alice);
   revoke(2, 0, 4);
-  assert.deepEqual(await bench.refused(alice), { ok: false, code: 'unauthorized', reason: 'capability was revoked' });
+  assert.deepEqual(await bench.refused(alice), {
+    ok: false,
+    code: 'unauthorized',
+    reason: 'capability was revoked',
+    cause: 'revoked',
+  });
   await bench.allowed(bob);
   await bench.allowed(await bench.token({ subject: 'alice', epoch: 4 }));
   revoke(3, 4, 4);

@@ -3,8 +3,11 @@ import { RonError } from '@ron/kernel';
 import type { AccessRefusal } from '@ron/proto';
 
 export function refusalError(refusal: AccessRefusal): RonError {
-  const wait_ms = refusal.retry_after_ms;
-  return new RonError(refusal.code, refusal.reason, wait_ms === undefined ? {} : { retry_after_ms: wait_ms });
+  const { code, reason, cause, retry_after_ms } = refusal;
+  return new RonError(code, reason, {
+    ...(cause !== undefined && { reason: cause }),
+    ...(retry_after_ms !== undefined && { retry_after_ms }),
+  });
 }
 
 /** Throws when phase 2 refused. */

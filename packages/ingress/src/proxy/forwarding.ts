@@ -5,7 +5,7 @@
  * kept-alive connection turns out to be closed.
  */
 import { request } from '@ron/kernel/http';
-import type { ClientRequest, IncomingMessage, RequestOptions, ServerResponse } from 'node:http';
+import type { ClientRequest, IncomingHttpHeaders, IncomingMessage, RequestOptions, ServerResponse } from 'node:http';
 import { onAbort, RonError, sched } from '@ron/kernel';
 import type { Parked, Timer } from '@ron/kernel';
 import { watchFraming } from '../answer/cut-answer.ts';
@@ -28,6 +28,7 @@ export class Forwarding {
   readonly #limits: ForwardLimits;
   readonly #signal: AbortSignal;
   readonly #not_returned: ReadonlySet<string>;
+  readonly #onHead: ((status: number, headers: IncomingHttpHeaders) => void) | undefined;
   #outgoing: ClientRequest | undefined;
   #waiter: Parked<unknown> | undefined;
   #failure: unknown;
@@ -43,12 +44,14 @@ export class Forwarding {
     limits: ForwardLimits,
     signal: AbortSignal,
     not_returned: ReadonlySet<string>,
+    onHead?: (status: number, headers: IncomingHttpHeaders) => void,
   ) {
     this.#req = req;
     this.#res = res;
     this.#limits = limits;
     this.#signal = signal;
     this.#not_returned = not_returned;
+    this.#onHead = onHead;
   }
 
   /** Resolves when the answer has been written. Rejects when it cannot be completed. */
@@ -116,6 +119,7 @@ export class Forwarding {
     const status = answer.statusCode!;
     const hasBody = method !== 'HEAD' && status !== 204 && status !== 304;
     checkHead(answer, hasBody);
+    this.#onHead?.(status, answer.headers);
     const headers = endToEnd(answer.rawHeaders, this.#not_returned);
     for (const [name, values] of grouped(headers)) {
       // A 204 has no length (RFC 9110, 8.6).

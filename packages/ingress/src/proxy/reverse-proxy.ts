@@ -17,7 +17,7 @@
  *     handler: () => proxy.answer('storage', { strip: '/api/storage', headers: { Authorization: `Bearer ${token}` } }) });
  */
 import { Agent } from '@ron/kernel/http';
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { RonError } from '@ron/kernel';
 import type { ClientAddress } from '@ron/kernel';
 import { Forwarding } from './forwarding.ts';
@@ -40,6 +40,8 @@ export interface ForwardInit {
   readonly strip?: string;
   /** Headers for the upstream. They replace headers of the client with the same name. */
   readonly headers?: AnswerHeaders;
+  /** Called with the status of the upstream before anything of its answer is sent. May throw: the error is the answer then. */
+  readonly onHead?: (status: number, headers: IncomingHttpHeaders) => void;
 }
 
 /** The upstream's answer. Only a `ReverseProxy` creates one: no other handler writes to the response itself. */
@@ -127,7 +129,7 @@ export class ReverseProxy implements Disposable {
     res: ServerResponse,
     gone: AbortSignal,
   ): Promise<void> {
-    const forwarding = new Forwarding(req, res, this.#limits, gone, NOT_RETURNED);
+    const forwarding = new Forwarding(req, res, this.#limits, gone, NOT_RETURNED, init.onHead);
     this.#running.add(forwarding);
     try {
       await forwarding.run({

@@ -28,6 +28,8 @@ export interface ExchangeHost {
   /** Aborts when the drain begins. */
   readonly draining: AbortSignal;
   readonly onExpire: (op: string) => void;
+  /** Throws 429. */
+  chargeRate(): void;
   readStalled(exchange: Exchange): void;
   fail(exchange: Exchange, error: unknown): void;
   /** After the last byte, or after the client left (`status` 0). */
@@ -194,6 +196,10 @@ export class Exchange extends RequestHead implements InflightRequest, RouteConte
 
   get draining(): AbortSignal {
     return this.#host.draining;
+  }
+
+  chargeRate(): void {
+    this.#host.chargeRate();
   }
 
   async park<T>(wait: Promise<T> | (() => Promise<T>)): Promise<T> {

@@ -63,6 +63,11 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   /** Aborts when a drain begins: for waits that should then end early. */
   readonly draining: AbortSignal;
   /**
+   * Charges the request to the rate of the listener, with `charges_late`: after its signature or capability is verified.
+   * Throws 429 `rate_limited`.
+   */
+  chargeRate(): void;
+  /**
    * Waits for `wait` without holding an in-flight permit: for long polls and coalesced waits. Rejects with 429 `busy` when
    * too many requests are parked, and with the reason of `deadline` when that ends first. Only for `inline` handlers. A
    * function is called only if the request can be parked: for a wait that causes work.

@@ -40,6 +40,8 @@ export interface AdmissionInit {
   rps_limit?: number | undefined;
   /** Requests at once on top of the rate. Default: half of `rps_limit`. */
   rps_burst?: number | undefined;
+  /** Whether `tryEnter` leaves the rate alone, and `tryCharge` spends it: for requests that prove their origin first. Default false. */
+  charges_late?: boolean | undefined;
   /** Requests per second of one address. Default: no limit. */
   rps_limit_per_ip?: number | undefined;
   /** Requests of one address at once on top of its rate. Default: half of `rps_limit_per_ip`. */
@@ -74,6 +76,7 @@ export class Admission {
   readonly #connections_per_ip_max: number;
   readonly #addresses: AddressTable;
   readonly #bucket: TokenBucket | undefined;
+  readonly #charges_late: boolean;
   readonly #in_hand_max: number = 0;
   #in_hand = 0;
   #inflight = 0;
@@ -94,6 +97,7 @@ export class Admission {
     this.#connections_max = init.connections_max;
     this.#connections_per_ip_max = init.connections_per_ip_max;
     const { rps_limit, rps_limit_per_ip } = init;
+    this.#charges_late = init.charges_late === true;
     this.#addresses = new AddressTable(
       rps_limit_per_ip === undefined
         ? undefined
@@ -140,7 +144,7 @@ export class Admission {
   /** Whether `tryEnter` would let a request in now. Changes nothing. */
   hasRoom(address?: ClientAddress, caller: Caller = 'open'): boolean {
     if (this.#refusalNow(address, caller) !== undefined) return false;
-    return this.#bucket === undefined || this.#in_hand > 0 || this.#bucket.retryAfter_ms(1) === 0;
+    return this.#entryBucket === undefined || this.#in_hand > 0 || this.#entryBucket.retryAfter_ms(1) === 0;
   }
 
   /** Lets a request in, which then calls `leave` exactly once with the same address. */
@@ -149,13 +153,22 @@ export class Admission {
     const refusal = this.#refusalNow(address, caller);
     // [storage I-9] [kms I-9] [index I-9] [edge I-9] Refused before a byte of the body is read and before any queue.
     if (refusal !== undefined) return this.#refuse(refusal);
-    if (this.#bucket !== undefined && !this.#spend(this.#bucket)) return this.#refuse('rate_limited');
+    const bucket = this.#entryBucket;
+    if (bucket !== undefined && !this.#spend(bucket)) return this.#refuse('rate_limited');
     this.#inflight++;
     if (address !== undefined) {
       this.#addresses.takeToken(address);
       address.inflight++;
     }
     return 'ok';
+  }
+
+  /** Spends one request of the rate, for a request that entered with `charges_late`. */
+  tryCharge(): boolean {
+    touch(this);
+    if (this.#bucket === undefined || this.#spend(this.#bucket)) return true;
+    this.#refuse('rate_limited');
+    return false;
   }
 
   leave(address?: ClientAddress): void {
@@ -237,6 +250,11 @@ export class Admission {
     assert(address !== undefined && address.connections > 0, `a connection of ${ip} is counted`);
     address.connections--;
     this.#addresses.tidy(address);
+  }
+
+  /** The bucket that `tryEnter` spends from. */
+  get #entryBucket(): TokenBucket | undefined {
+    return this.#charges_late ? undefined : this.#bucket;
   }
 
   #refusalNow(address: ClientAddress | undefined, caller: Caller): Exclude<EnterResult, 'ok'> | undefined {

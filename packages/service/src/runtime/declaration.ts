@@ -23,6 +23,8 @@ interface Bounded {
   readonly label?: string;
   /** The config key that overrides the capacity. Default none: it is fixed. */
   readonly config_key?: string;
+  /** The share of the key's value that is the capacity, if several channels divide it. Default 1. */
+  readonly config_share?: number;
 }
 
 /** A request queue: lanes, sojourn limit, every accepted job answered once. Refuses new work when it is full. */
@@ -141,6 +143,8 @@ export interface Concurrency {
    * Default `['queue']`.
    */
   readonly busy_labels?: readonly string[];
+  /** Reason codes that `rejected_total{reason}` counts in place of problem codes. Default none. */
+  readonly reject_reasons?: readonly string[];
   readonly channels: Readonly<Record<string, Channel>>;
   readonly tasks: Readonly<Record<string, TaskKind>>;
   readonly locks: Readonly<Record<string, Lock>>;

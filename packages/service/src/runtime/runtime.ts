@@ -53,6 +53,12 @@ export interface RuntimeInit {
   onFatal?: (kind: string, error: unknown) => void;
 }
 
+/** Where a channel takes its capacity from. */
+interface Shared {
+  readonly config_key?: string;
+  readonly config_share?: number;
+}
+
 /** Operations of any listener or client, besides the declared deadlines. */
 const IO_OPS = ['connect', 'handler', 'header', 'idle', 'read', 'write'];
 const BREAKERS_MAX = 4096;
@@ -97,9 +103,9 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
       log: (event) => this.#logTask(event),
       ...(onFatal === undefined ? {} : { onFatal }),
     });
-    const reasons = Object.entries(ERRORS).flatMap(([code, row]) => (row.metric.startsWith('rejected_') ? [code] : []));
+    const codes = Object.entries(ERRORS).flatMap(([code, row]) => (row.metric.startsWith('rejected_') ? [code] : []));
     this.rejected = metrics.counter('rejected_total', 'Requests refused, by reason.', {
-      reason: reasons,
+      reason: [...codes, ...(declaration.reject_reasons ?? [])],
     });
     const ops = Object.keys(declaration.deadlines);
     this.io_timeouts = metrics.counter('io_timeouts_total', 'Deadlines that passed, by operation.', {
@@ -125,7 +131,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
   workQueue(name: ChannelName<D, 'work'>): WorkQueue {
     const channel = this.#channel(name, 'work');
     const { lanes, budget_ms } = channel;
-    const capacity = this.#number(channel.config_key, channel.capacity);
+    const capacity = this.#capacity(channel);
     const queue = new WorkQueue(name, { capacity, lanes, ...(budget_ms === undefined ? {} : { budget_ms }) });
     this.#queues.set(name, { label: labelOf(name, channel), queue, lanes: laneNames(channel) });
     return queue;
@@ -133,14 +139,14 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
 
   mpsc<T>(name: ChannelName<D, 'mpsc'>): Mpsc<T> {
     const channel = this.#channel(name, 'mpsc');
-    const mpsc = new Mpsc<T>(name, this.#number(channel.config_key, channel.capacity));
+    const mpsc = new Mpsc<T>(name, this.#capacity(channel));
     this.#mpscs.set(labelOf(name, channel), mpsc as unknown as Mpsc<never>);
     return mpsc;
   }
 
   broadcast<T>(name: ChannelName<D, 'broadcast'>): Broadcast<T> {
     const channel = this.#channel(name, 'broadcast');
-    const broadcast = new Broadcast<T>(name, this.#number(channel.config_key, channel.capacity), {
+    const broadcast = new Broadcast<T>(name, this.#capacity(channel), {
       onLag: (lagged, subscriber) =>
         this.log.warn({ topic: name, subscriber, lagged }, 'a subscriber is too slow and lost events'),
     });
@@ -158,7 +164,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
   /** A queue that the service builds itself, with the declared capacity. */
   own<Q extends OwnQueue>(name: ChannelName<D, 'own'>, build: (capacity: number) => Q): Q {
     const channel = this.#channel(name, 'own');
-    const queue = build(this.#number(channel.config_key, channel.capacity));
+    const queue = build(this.#capacity(channel));
     this.#owns.set(labelOf(name, channel), queue);
     return queue;
   }
@@ -290,6 +296,12 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     assert(!this.#built.has(`channel ${name}`), `channel ${name} is built once`);
     this.#built.add(`channel ${name}`);
     return channel;
+  }
+
+  #capacity({ config_key, config_share = 1, capacity }: { readonly capacity: number } & Shared): number {
+    return config_key === undefined || this.#config === undefined
+      ? capacity
+      : Math.max(1, Math.floor(this.#number(config_key, capacity) * config_share));
   }
 
   /** The number of the config key in force now, or the declared one where there is no key or no config. */

@@ -89,7 +89,7 @@ export type AuthInit = Pick<ServiceAuthInit, 'dir' | 'deriver' | 'unlock' | 'kee
   readonly onRefreshed?: () => Promise<void>;
 };
 
-type Listening = Partial<Pick<IngressInit, 'lanes' | 'fast' | 'reasons' | 'readiness' | 'cors'>>;
+type Listening = Partial<Pick<IngressInit, 'lanes' | 'fast' | 'reasons' | 'readiness' | 'cors' | 'charges_late'>>;
 
 /** Everything that `open` returns. */
 export interface Opened<C, D extends Concurrency, P> extends Listening {
