@@ -17,6 +17,8 @@ export * from './foreign-entry.ts';
 export * from './edge-packs.ts';
 export * from './edge-api.ts';
 export * from './index-api.ts';
+export * from './interop-api.ts';
 export * from './services.ts';
 export * from './storage.ts';
 export * from './ulid.ts';
+export * from './webhook-receipt.ts';

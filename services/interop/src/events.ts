@@ -1,0 +1,44 @@
+/** Domain events of interop and their log levels. */
+import type { DeliveryDto } from '@ron/proto';
+import type { EventLevel } from '@ron/service';
+import type { ReceiptEvent } from './receipts/receipts.ts';
+import type { DrainEvent } from './spool/spool-drainer.ts';
+import type { SpoolEvent } from './spool/spool.ts';
+
+export type InteropEvent =
+  | { readonly kind: 'delivery'; readonly delivery: DeliveryDto }
+  | { readonly kind: 'provider changed'; readonly provider: string; readonly change: string }
+  | { readonly kind: 'provider closed'; readonly provider: string; readonly problem: string }
+  | { readonly kind: 'brownout began'; readonly upstream: string; readonly problem: string }
+  | { readonly kind: 'brownout ended'; readonly upstream: string }
+  | { readonly kind: 'brownout set'; readonly mode: string; readonly why: string | undefined }
+  | { readonly kind: 'audit failed'; readonly problem: string }
+  | SpoolEvent
+  | DrainEvent
+  | ReceiptEvent;
+
+const LEVELS: Readonly<Record<InteropEvent['kind'], EventLevel>> = {
+  delivery: 'debug',
+  'provider changed': 'info',
+  'provider closed': 'error',
+  'brownout began': 'warn',
+  'brownout ended': 'info',
+  'brownout set': 'warn',
+  'spool began': 'warn',
+  'spool emptied': 'info',
+  'spool problem': 'error',
+  'spool recovered': 'info',
+  'spool damaged': 'error',
+  'spool conflict': 'error',
+  'spool unreadable': 'error',
+  'topic refused': 'error',
+  'topic full': 'warn',
+  'topic has room': 'info',
+  'receipts problem': 'error',
+  'receipts removed': 'info',
+  'audit failed': 'error',
+};
+
+export function eventLevel({ kind }: InteropEvent): EventLevel {
+  return LEVELS[kind];
+}

@@ -1,0 +1,2 @@
+export { interop, startInterop, type Interop, type InteropInit } from './service.ts';
+export type { InteropConfig } from './config.ts';

@@ -1,0 +1,50 @@
+/** The metrics of interop, besides those of the listener and the runtime. Labels of providers are those that exist. */
+import type { Metrics } from '@ron/telemetry';
+import type { DeliveryRecorder } from './deliveries/delivery-recorder.ts';
+import type { AuditSink } from './audit/audit-sink.ts';
+import type { Providers } from './providers/providers.ts';
+import type { Receipts } from './receipts/receipts.ts';
+import type { Spool } from './spool/spool.ts';
+import type { Sentinel } from './upstreams/sentinel.ts';
+
+export interface MeasuredParts {
+  readonly recorder: DeliveryRecorder;
+  readonly sink: AuditSink;
+  readonly providers: Providers;
+  readonly receipts: Receipts;
+  readonly spool: Spool;
+  readonly sentinel: Sentinel;
+}
+
+/** Values that are read from their owner at a scrape. */
+export function measureParts(metrics: Metrics, parts: MeasuredParts): void {
+  const { recorder, sink, providers, receipts, spool, sentinel } = parts;
+  metrics.counterFrom('webhooks_total', 'Webhooks, by provider and outcome.', ['provider', 'outcome'], () =>
+    [...recorder.totals.values()].map(({ provider, outcome, value }) => ({ labels: { provider, outcome }, value })),
+  );
+  metrics.counterFrom(
+    'webhook_secret_uses_total',
+    'Webhooks that a secret verified, by provider and version.',
+    ['provider', 'version'],
+    () =>
+      providers
+        .list()
+        .flatMap(({ name, secrets }) =>
+          secrets.map(({ version, uses }) => ({ labels: { provider: name, version: String(version) }, value: uses })),
+        ),
+  );
+  metrics.counterFrom('audit_drop_total', 'Audit events that were dropped: no room, or a failed write.', [], () => [
+    { labels: {}, value: recorder.audit_dropped_total + sink.failed_total },
+  ]);
+  metrics.gaugeFrom('spool_bytes', 'Bytes of webhooks in the spool.', [], () => [{ labels: {}, value: spool.bytes }]);
+  metrics.gaugeFrom('spool_deliveries', 'Webhooks in the spool.', [], () => [{ labels: {}, value: spool.count }]);
+  metrics.counterFrom('receipts_total', 'Receipts, by state.', ['state'], () =>
+    Object.entries(receipts.totals).map(([state, value]) => ({ labels: { state }, value })),
+  );
+  metrics.gaugeFrom('receipt_sign_lag_seconds', 'Age of the oldest unsigned receipt.', [], () => [
+    { labels: {}, value: receipts.sign_lag_ms / 1000 },
+  ]);
+  metrics.gaugeFrom('brownout_active', 'Whether bridges are shed (0 or 1).', ['component'], () => [
+    { labels: { component: 'bridge' }, value: Number(sentinel.mode().active) },
+  ]);
+}

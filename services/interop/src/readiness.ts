@@ -1,0 +1,37 @@
+/** The gates of `/readyz` of interop. The listener adds `draining`, the capability keys add `kms` and theirs. */
+import type { GateInit } from '@ron/ingress';
+
+type Sample = () => string | undefined;
+
+interface Troubled {
+  readonly problem: string | undefined;
+}
+
+export interface GatesInit {
+  readonly receipts: Troubled;
+  readonly providers: Troubled;
+  readonly spool: Troubled;
+  readonly queues: Readonly<Record<string, { readonly overloaded: boolean }>>;
+  readonly upstreams: { readonly problems: Readonly<Record<'brownout' | 'mailbox' | 'storage' | 'passport', Sample>> };
+}
+
+export function gatesOf({ receipts, providers, spool, queues, upstreams }: GatesInit): Readonly<Record<string, GateInit>> {
+  const { problems } = upstreams;
+  const bridge = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['bridge'], sample });
+  const put = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['put'], sample });
+  return {
+    receipts: { kind: 'soft', sample: () => receipts.problem },
+    providers: { kind: 'soft', sample: () => providers.problem },
+    brownout: { kind: 'soft', lanes: ['bridge', 'put'], sample: problems.brownout },
+    queues: bridge(() => overloaded(queues)),
+    spool: bridge(() => spool.problem),
+    mailbox: bridge(problems.mailbox),
+    storage: put(problems.storage),
+    passport: put(problems.passport),
+  };
+}
+
+function overloaded(queues: GatesInit['queues']): string | undefined {
+  const names = Object.keys(queues).filter((name) => queues[name]!.overloaded);
+  return names.length === 0 ? undefined : `requests wait too long for a worker: ${names.join(', ')}`;
+}
