@@ -42,6 +42,7 @@ export function textField(fields: Fields, name: string): string | undefined {
 
 /** Forms and arrays are not decoded. */
 function opensObject(body: Uint8Array): boolean {
-  const first = body.find((byte) => !WHITE_SPACE.has(byte));
-  return first === OPENING_BRACE;
+  let at = 0;
+  while (WHITE_SPACE.has(body[at] ?? OPENING_BRACE)) at += 1;
+  return body[at] === OPENING_BRACE;
 }

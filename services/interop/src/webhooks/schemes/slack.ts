@@ -55,11 +55,13 @@ function eventOf(fields: Fields): string | undefined {
 }
 
 const COMMAND = Buffer.from('command=');
+/** A larger form is not decoded: only the name of the command is read from it. */
+const FORM_BYTES_MAX = 64 * 1024;
 
 /** The name of a slash command, such as `/weather`. */
 function commandOf(body: Uint8Array): string | undefined {
   const form = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  if (!form.includes(COMMAND)) return undefined;
+  if (form.length > FORM_BYTES_MAX || !form.includes(COMMAND)) return undefined;
   const command = new URLSearchParams(form.toString()).get('command');
   return isPlainText(command) ? command : undefined;
 }

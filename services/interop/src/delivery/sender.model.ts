@@ -1,0 +1,153 @@
+/**
+ * Model of the seed: listener --> `work` with two places --> sender, with a stop at any moment, on the real queue and sender.
+ *
+ * Every webhook gets exactly one answer, and an accepted one is durable with its receipt before it is answered. At most two
+ * wait. After a stop the sender stores those that wait, or is aborted at the drain deadline, and ends. Mailbox may answer late
+ * or fail; then the spool takes the delivery.
+ */
+import assert from 'node:assert/strict';
+import type { Build, World } from '@ron/explorer';
+import { Deadline, isRonError, RonError, touch, WorkQueue } from '@ron/kernel';
+import type { OutgoingMessage, WebhookReceipt, SendResult } from '@ron/proto';
+import { concurrency } from '../concurrency.ts';
+import type { Delivery } from '../spool/spool.ts';
+import { FullTopics } from './full-topics.ts';
+import type { Sender } from './sender.ts';
+import type { VerifiedDelivery } from './accepted.ts';
+
+export interface SenderShape {
+  readonly deliveries: number;
+  readonly stops: boolean;
+  readonly mailbox: 'sound' | 'fails' | 'slow';
+}
+
+const CAPACITY = 2;
+const SPOOL_AFTER_MS = 250;
+const { lanes } = concurrency.channels.webhooks;
+const B3 = `b3:${'0'.repeat(64)}`;
+
+/** Mailbox, spool and receipt log: a write is durable after one step of I/O. */
+class Stores {
+  readonly #world: World;
+  readonly #mailbox: SenderShape['mailbox'];
+  readonly sent: string[] = [];
+  readonly spooled: string[] = [];
+  readonly receipts: string[] = [];
+
+  constructor(world: World, mailbox: SenderShape['mailbox']) {
+    this.#world = world;
+    this.#mailbox = mailbox;
+  }
+
+  async send(messages: readonly OutgoingMessage[]): Promise<readonly SendResult[]> {
+    await this.#world.io('mailbox');
+    if (this.#mailbox === 'fails') throw new RonError('unreachable', 'mailbox is away');
+    touch(this);
+    return messages.map(({ id }) => {
+      this.sent.push(id!);
+      return { id: id!, seq: this.sent.length, duplicate: false, b3: B3 };
+    });
+  }
+
+  async keep({ id }: Delivery): Promise<{ id: string; duplicate: boolean }> {
+    await this.#world.io('spool');
+    touch(this);
+    this.spooled.push(id);
+    return { id, duplicate: false };
+  }
+
+  async append(receipts: readonly WebhookReceipt[]): Promise<void> {
+    await this.#world.io('receipts');
+    touch(this);
+    for (const { id } of receipts) this.receipts.push(id);
+  }
+
+  isStored(id: string): boolean {
+    return this.sent.includes(id) || this.spooled.includes(id);
+  }
+}
+
+export function senderAgainstStop(Kind: typeof Sender, shape: SenderShape): Build {
+  return (world) => {
+    const { deliveries, stops, mailbox } = shape;
+    const queue = new WorkQueue('webhooks', { capacity: CAPACITY, lanes });
+    const stores = new Stores(world, mailbox);
+    const sender = new Kind({
+      queue,
+      mailbox: { isReady: true, send: (messages) => stores.send(messages) },
+      spool: {
+        holds: () => false,
+        idOf: () => undefined,
+        append: (delivery) => stores.keep(delivery),
+        delivered: () => undefined,
+      },
+      receipts: {
+        has: (id) => stores.receipts.includes(id),
+        append: (receipts) => stores.append(receipts),
+        isFull: false,
+      },
+      full: new FullTopics(),
+      spool_after_ms: () => (mailbox === 'slow' ? SPOOL_AFTER_MS : 60_000),
+      writing: () => Deadline.unlimited('writing'),
+    });
+    const aborting = new AbortController();
+    const seen = { answers: '', hasSender: true };
+    const submit = async (at: number): Promise<void> => {
+      const answer = await sender.store(deliveryOf(at), Deadline.unlimited('request')).then(
+        ({ receipt }) => {
+          touch(stores);
+          assert.ok(stores.isStored(receipt), 'an accepted delivery is not durable');
+          assert.ok(stores.receipts.includes(receipt), 'an accepted delivery has no receipt');
+          return 'accepted';
+        },
+        (error: unknown) => (isRonError(error) ? error.code : assert.fail(String(error))),
+      );
+      touch(seen);
+      assert.ok(!seen.answers.includes(`${at}:`), 'a webhook gets one answer');
+      assert.ok(stops || answer === 'accepted' || answer === 'busy', 'a webhook that was queued is stored');
+      seen.answers += `${at}:${answer} `;
+    };
+    world.task('listener', async () => {
+      await Promise.all(Array.from({ length: deliveries }, (_, at) => submit(at)));
+    });
+    world.task(
+      'sender',
+      async () => {
+        await sender.run({ signal: aborting.signal }).catch((error: unknown) => {
+          assert.equal(error, aborting.signal.reason, 'the sender ends by the stop only');
+        });
+        touch(seen);
+        seen.hasSender = false;
+      },
+      { daemon: !stops },
+    );
+    if (stops) {
+      world.task('stop', async () => {
+        queue.close();
+        if (world.choose('drain', ['in time', 'too late']) === 'in time') return;
+        aborting.abort(new RonError('canceled', 'the drain deadline has passed'));
+        queue.abortQueued(new RonError('draining', 'interop has stopped'));
+      });
+    }
+    return {
+      state: () => JSON.stringify([seen, stores, queue.depth, queue.running, queue.idle, aborting.signal.aborted]),
+      // [interop I-3] [interop I-9]
+      invariant: () => assert.ok(queue.depth <= CAPACITY, 'the queue has two places'),
+      final: () => {
+        // [interop I-5] [interop I-6] [interop I-8]
+        assert.equal(seen.answers.split(' ').length - 1, deliveries, 'every webhook is answered');
+        assert.equal(seen.hasSender, !stops, 'the sender ends with the stop');
+        assert.deepEqual([queue.depth, queue.running], [0, 0], 'nothing is left');
+      },
+    };
+  };
+}
+
+function deliveryOf(at: number): VerifiedDelivery {
+  const id = `id-${at}`;
+  const common = { id, provider: 'p', topic: 'hooks.p', received_ms: 0 };
+  return {
+    delivery: { ...common, idempotency_key: id, headers: {}, payload: new Uint8Array(1) },
+    receipt: { ...common, scheme: 'github', secret_version: 1, b3: B3, bytes: 1 },
+  };
+}

@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { UnverifiedBytes, type UnverifiedBody } from './unverified-bytes.ts';
+
+const BUSY = { code: 'busy', reason: 'BUSY', retry_after_ms: 1000 };
+
+test('bytes count from their arrival until the account is closed, once', () => {
+  const unverified = new UnverifiedBytes(100);
+  const body = unverified.open('192.0.2.1');
+  assert.equal(unverified.bytes, 0, 'a declared length does not count');
+  body.received(10);
+  body.received(20);
+  assert.equal(unverified.bytes, 30);
+  assert.equal(unverified.addresses, 1);
+  body[Symbol.dispose]();
+  body[Symbol.dispose]();
+  assert.deepEqual([unverified.bytes, unverified.addresses], [0, 0], 'nothing of the address is kept');
+});
+
+test('the byte that exceeds the bound is refused with 429 and does not count', () => {
+  const unverified = new UnverifiedBytes(100);
+  using one = unverified.open('192.0.2.1');
+  using two = unverified.open('192.0.2.2');
+  one.received(50);
+  two.received(49);
+  assert.throws(() => unverified.open('192.0.2.3').received(2), BUSY);
+  assert.equal(unverified.bytes, 99);
+  using three = unverified.open('192.0.2.3');
+  three.received(1);
+  assert.equal(unverified.bytes, 100);
+});
+
+test('all bodies of one address hold at most half; a /64 is one address', () => {
+  const unverified = new UnverifiedBytes(100);
+  using one = unverified.open('2001:db8::1');
+  using two = unverified.open('2001:db8::2');
+  one.received(30);
+  two.received(20);
+  assert.throws(() => two.received(1), BUSY);
+  assert.throws(() => unverified.open('2001:db8::3').received(1), BUSY);
+  using other = unverified.open('2001:db8:0:1::1');
+  other.received(50);
+  one[Symbol.dispose]();
+  two.received(30);
+  assert.equal(unverified.bytes, 100);
+});
+
+type Step = { readonly body: number; readonly bytes: number };
+
+test('the sum is never above the bound or negative, and is 0 once all accounts are closed', () => {
+  const steps = fc.array(fc.record({ body: fc.nat(5), bytes: fc.integer({ min: -1, max: 70 }) }), { maxLength: 100 });
+  const addressOf = (body: number): string => `192.0.2.${body % 3}`;
+  const run = (all: readonly Step[]): void => {
+    const unverified = new UnverifiedBytes(100);
+    const open = new Map<number, { readonly body: UnverifiedBody; bytes: number }>();
+    const held = (isWanted: (body: number) => boolean): number =>
+      [...open].filter(([body]) => isWanted(body)).reduce((sum, [, { bytes }]) => sum + bytes, 0);
+    for (const { body, bytes } of all) {
+      const account = open.get(body) ?? { body: unverified.open(addressOf(body)), bytes: 0 };
+      open.set(body, account);
+      if (bytes < 0) {
+        account.body[Symbol.dispose]();
+        open.delete(body);
+      } else {
+        const own = held((other) => addressOf(other) === addressOf(body));
+        const fits = held(() => true) + bytes <= 100 && own + bytes <= 50;
+        if (bytes === 0 || fits) {
+          account.body.received(bytes);
+          account.bytes += bytes;
+        } else assert.throws(() => account.body.received(bytes), BUSY);
+      }
+      assert.equal(
+        unverified.bytes,
+        held(() => true),
+      );
+      assert.ok(unverified.bytes >= 0 && unverified.bytes <= 100);
+    }
+    for (const { body } of open.values()) body[Symbol.dispose]();
+    assert.equal(unverified.bytes, 0);
+    for (const ip of ['192.0.2.0', '192.0.2.1', '192.0.2.2']) {
+      using whole = unverified.open(ip);
+      whole.received(50);
+    }
+  };
+  fc.assert(fc.property(steps, run), { numRuns: Number(process.env['RON_FUZZ_RUNS'] ?? 500) });
+});
