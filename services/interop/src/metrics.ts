@@ -1,5 +1,7 @@
 /** The metrics of interop, besides those of the listener and the runtime. Labels of providers are those that exist. */
+import type { Mpsc } from '@ron/kernel';
 import type { Metrics } from '@ron/telemetry';
+import type { AuditEvent } from './audit/audit-event.ts';
 import type { DeliveryRecorder } from './deliveries/delivery-recorder.ts';
 import type { AuditSink } from './audit/audit-sink.ts';
 import type { Providers } from './providers/providers.ts';
@@ -10,6 +12,7 @@ import type { Sentinel } from './upstreams/sentinel.ts';
 export interface MeasuredParts {
   readonly recorder: DeliveryRecorder;
   readonly sink: AuditSink;
+  readonly audit: Pick<Mpsc<AuditEvent>, 'dropped_total'>;
   readonly providers: Providers;
   readonly receipts: Receipts;
   readonly spool: Spool;
@@ -18,7 +21,7 @@ export interface MeasuredParts {
 
 /** Values that are read from their owner at a scrape. */
 export function measureParts(metrics: Metrics, parts: MeasuredParts): void {
-  const { recorder, sink, providers, receipts, spool, sentinel } = parts;
+  const { recorder, audit, sink, providers, receipts, spool, sentinel } = parts;
   metrics.counterFrom('webhooks_total', 'Webhooks, by provider and outcome.', ['provider', 'outcome'], () =>
     [...recorder.totals.values()].map(({ provider, outcome, value }) => ({ labels: { provider, outcome }, value })),
   );
@@ -34,7 +37,7 @@ export function measureParts(metrics: Metrics, parts: MeasuredParts): void {
         ),
   );
   metrics.counterFrom('audit_drop_total', 'Audit events that were dropped: no room, or a failed write.', [], () => [
-    { labels: {}, value: recorder.audit_dropped_total + sink.failed_total },
+    { labels: {}, value: audit.dropped_total + sink.failed_total },
   ]);
   metrics.gaugeFrom('spool_bytes', 'Bytes of webhooks in the spool.', [], () => [{ labels: {}, value: spool.bytes }]);
   metrics.gaugeFrom('spool_deliveries', 'Webhooks in the spool.', [], () => [{ labels: {}, value: spool.count }]);

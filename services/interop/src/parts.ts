@@ -53,7 +53,7 @@ export async function openParts(context: InteropContext) {
     requestDeadline: (parent) => runtime.deadline('request', { parent }),
   });
   const bridge = openBridge(context, upstreams);
-  measureParts(metrics, { recorder, sink, providers, receipts, spool, sentinel: upstreams.sentinel });
+  measureParts(metrics, { recorder, audit, sink, providers, receipts, spool, sentinel: upstreams.sentinel });
   const writeAudit = (event: AuditEvent): void => void audit.pushDropOldest(event);
   return {
     queues,
@@ -67,6 +67,7 @@ export async function openParts(context: InteropContext) {
     intake,
     recent,
     live: events,
+    recorder,
     sink,
     audit: writeAudit,
     ...bridge,
@@ -160,7 +161,10 @@ interface DeliveryParts {
 }
 
 /** The sender and the drainer share the list of full topics. */
-function openDelivery({ current, runtime, events }: InteropContext, { queue, upstreams, spool, receipts }: DeliveryParts) {
+function openDelivery(
+  { current, runtime, events }: InteropContext,
+  { queue, upstreams, spool, receipts }: DeliveryParts,
+) {
   const full = new FullTopics();
   const mailbox = upstreams.sends ?? NO_MAILBOX;
   const writing = (): Deadline => runtime.deadline('request');

@@ -29,7 +29,7 @@ export const interop = defineService({
   eventLevel,
   async open(context: InteropContext) {
     const parts = await openParts(context);
-    const { queues, sender, drainer, receipts, providers, upstreams, sink } = parts;
+    const { queues, sender, drainer, receipts, providers, upstreams, recorder, sink } = parts;
     return {
       routes: routes({ ...parts, guardReads: context.config.auth.reads }),
       lanes: { read: queues.reads, put: queues.puts },
@@ -47,8 +47,14 @@ export const interop = defineService({
         brownout_sentinel: (task) => upstreams.sentinel.run(task),
         audit_sink: ({ stopping }) => sink.run(stopping),
       },
-      // Events of the drain itself are written too.
-      flush: { deadline_ms: 1000, run: () => sink.flush() },
+      flush: {
+        deadline_ms: 1000,
+        run: () => {
+          // Events of the drain itself are written too.
+          recorder.recordLastSums();
+          return sink.flush();
+        },
+      },
       // Spool and receipt log sync their last segments.
       close_ms: 6000,
       parts,
