@@ -95,7 +95,11 @@ export const concurrency = declareConcurrency({
       criticality: 'important',
       does: 'evaluates errors and latency of storage, mailbox and passport each second, and probes them in a brownout',
     },
-    spool_drainer: { count: 1, criticality: 'critical', does: 'sends spooled webhooks to mailbox, in order for each provider' },
+    spool_drainer: {
+      count: 1,
+      criticality: 'critical',
+      does: 'sends spooled webhooks to mailbox, in order for each provider',
+    },
     receipt_signer: {
       count: 1,
       criticality: 'important',

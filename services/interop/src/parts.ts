@@ -182,8 +182,9 @@ function openDelivery(
   return { sender, drainer };
 }
 
-/** Without `interop.mailbox_url` webhooks are spooled. */
+/** Without `interop.mailbox_url`. */
 const NO_MAILBOX: MailboxDrain & MailboxSends = {
+  missing: 'interop.mailbox_url is not set',
   isReady: false,
   canTry: false,
   send: () => Promise.reject(new RonError('not_ready', 'interop.mailbox_url is not set', { op: 'send' })),

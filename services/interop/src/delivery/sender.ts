@@ -14,15 +14,7 @@
  *     queue --> take up to 128 or 1 MiB --> mailbox --> receipts --> 202
  *                                     `---> spool ---^
  */
-import {
-  isRonError,
-  LATE,
-  RonError,
-  withTimeout,
-  type Deadline,
-  type TaskContext,
-  type WorkQueue,
-} from '@ron/kernel';
+import { isRonError, LATE, RonError, withTimeout, type Deadline, type TaskContext, type WorkQueue } from '@ron/kernel';
 import type { OutgoingMessage, WebhookReceipt, SendResult } from '@ron/proto';
 import type { Receipts } from '../receipts/receipts.ts';
 import type { Spool } from '../spool/spool.ts';
@@ -32,6 +24,8 @@ import type { FullTopics } from './full-topics.ts';
 
 /** The part of mailbox that the sender uses. */
 export interface MailboxSends {
+  /** Why there is no mailbox at all, such as a missing URL: deliveries are refused, because nothing would empty the spool. */
+  readonly missing?: string | undefined;
   /** Whether calls can succeed now: the breaker is closed and there is no brownout. */
   readonly isReady: boolean;
   send(messages: readonly OutgoingMessage[]): Promise<readonly SendResult[]>;
@@ -123,7 +117,8 @@ export class Sender {
     const spooled: BatchEntry[] = [];
     for (const entry of entries) {
       const { provider, topic, idempotency_key } = entry.verified.delivery;
-      if (receipts.isFull) entry.fail(unavailable('the receipt log is full of receipts that kms has not signed'));
+      if (mailbox.missing !== undefined) entry.fail(unavailable(mailbox.missing));
+      else if (receipts.isFull) entry.fail(unavailable('the receipt log is full of receipts that kms has not signed'));
       else if (spool.idOf(idempotency_key) !== undefined) spooled.push(entry);
       else if (full.has(topic)) entry.fail(topicFull(topic));
       else if (spool.holds(provider) || !mailbox.isReady) spooled.push(entry);
@@ -181,7 +176,9 @@ export class Sender {
       return [{ entry, accepted: { receipt: id, duplicate: true, place: 'mailbox' }, receipt: { ...receipt, id } }];
     }
     if (result.error === 'full') full.add(delivery.topic);
-    entry.fail(result.error === 'full' ? topicFull(delivery.topic) : unavailable(`mailbox refused the topic: ${result.detail}`));
+    entry.fail(
+      result.error === 'full' ? topicFull(delivery.topic) : unavailable(`mailbox refused the topic: ${result.detail}`),
+    );
     return [];
   }
 
@@ -212,7 +209,8 @@ export class Sender {
     const { receipts } = this.#init;
     const missing = new Map<string, WebhookReceipt>();
     for (const { receipt } of stored)
-      if (receipt !== undefined && !receipts.has(receipt.id) && !missing.has(receipt.id)) missing.set(receipt.id, receipt);
+      if (receipt !== undefined && !receipts.has(receipt.id) && !missing.has(receipt.id))
+        missing.set(receipt.id, receipt);
     if (missing.size === 0) return;
     using writing = this.#init.writing();
     try {
