@@ -1,0 +1,89 @@
+/** `ron receipt`: what is fetched can be verified offline, with the keys that the user gives and no other. */
+import assert from 'node:assert/strict';
+import { generateKeyPairSync, sign } from 'node:crypto';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { addressOf } from '@ron/client';
+import { receiptLeaf, treePath, treeRoot } from '@ron/client/webhook-receipt';
+import { signedText, type SignedReceipt, type WebhookReceipt } from '@ron/proto';
+import { answer, FakeInterop } from './fixtures/fake-interop.ts';
+import { command } from './support.ts';
+
+const KID = 'interop/receipts/hybrid/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10#v1';
+const ID = '01JQZ3QW5T0000000000000001';
+const BODY = Buffer.from('{"zen":"Keep it logically awesome."}');
+
+function newKeys() {
+  return ['ed25519', 'ml-dsa-65'].map((alg) => {
+    // The overloads do not know all algorithms together.
+    const { publicKey, privateKey } = generateKeyPairSync(alg as 'ed25519');
+    return { alg, privateKey, pem: publicKey.export({ type: 'spki', format: 'pem' }), publicKey };
+  });
+}
+
+function signedReceipt(keys: ReturnType<typeof newKeys>): SignedReceipt {
+  const receipt: WebhookReceipt = {
+    id: ID,
+    provider: 'github',
+    scheme: 'github',
+    secret_version: 1,
+    received_ms: 1_800_000_000_000,
+    b3: addressOf(BODY),
+    bytes: BODY.length,
+    topic: 'hooks.github',
+  };
+  const leaves = [receiptLeaf(receipt), receiptLeaf({ ...receipt, bytes: 1 })];
+  const root = Buffer.from(treeRoot(leaves)).toString('hex');
+  const hex = (hash: Uint8Array): string => Buffer.from(hash).toString('hex');
+  const sigs = keys.map(({ alg, privateKey }) => {
+    const signature = sign(null, Buffer.from(signedText(KID, root)), privateKey);
+    return { kid: KID, alg, signature_b64: signature.toString('base64') };
+  });
+  const tree = { size: 2, index: 0, leaf: hex(leaves[0]!), path: treePath(leaves, 0).map(hex), root };
+  return { receipt, tree, kid: KID, sigs };
+}
+
+test('a fetched receipt verifies offline; a changed one, another body and another key exit with 65', async (t) => {
+  const fake = await FakeInterop.open(t);
+  const [keys, others] = [newKeys(), newKeys()];
+  const at = (name: string): string => join(fake.dir, name);
+  fake.routes.set(`GET /receipts/${ID}`, (_request, response) => answer(response, 200, signedReceipt(keys)));
+  const got = await command(['receipt', 'get', ID, '-o', at('receipt.json'), ...fake.flags]);
+  assert.equal(got.code, 0, got.stderr);
+  await writeFile(at('key.pem'), keys.map(({ pem }) => pem).join('\n'));
+  await writeFile(at('other.pem'), others.map(({ pem }) => pem).join('\n'));
+  const der = keys.map(({ publicKey }) => publicKey.export({ type: 'spki', format: 'der' }).toString('base64'));
+  await writeFile(at('trust'), `${KID} ${der.join(' ')}\n`, { mode: 0o600 });
+  await writeFile(at('body'), BODY);
+  const verify = (...args: string[]) => command(['receipt', 'verify', ...args]);
+  const good = await verify(at('receipt.json'), '--key', at('key.pem'), '--body', at('body'), '--json');
+  assert.deepEqual([good.code, good.stderr], [0, '']);
+  assert.deepEqual((JSON.parse(good.text) as { algs: unknown }).algs, ['ed25519', 'ml-dsa-65']);
+  assert.equal((await verify(at('receipt.json'), '--key', at('trust'))).code, 0);
+  const refused = async (pattern: RegExp, ...args: string[]): Promise<void> => {
+    const { code, stderr } = await verify(...args);
+    assert.equal(code, 65, stderr);
+    assert.match(stderr, pattern);
+  };
+  await refused(/\(key\)/, at('receipt.json'), '--key', at('other.pem'));
+  await refused(/\(body\)/, at('receipt.json'), '--key', at('key.pem'), '--body', at('key.pem'));
+  const text = await readFile(at('receipt.json'), 'utf8');
+  await writeFile(at('changed.json'), text.replace('hooks.github', 'hooks.gitlab'));
+  await refused(/\(receipt\)/, at('changed.json'), '--key', at('key.pem'));
+  await writeFile(at('cut.json'), text.slice(0, -20));
+  await refused(/not a receipt/, at('cut.json'), '--key', at('key.pem'));
+  assert.equal((await verify(at('receipt.json'))).code, 64, 'a key must be given');
+  assert.equal((await verify(at('none.json'), '--key', at('key.pem'))).code, 66);
+});
+
+test('an unsigned receipt exits with 75, a malformed id with 64', async (t) => {
+  const fake = await FakeInterop.open(t);
+  fake.routes.set(`GET /receipts/${ID}`, (_request, response) =>
+    answer(response, 202, { receipt: signedReceipt(newKeys()).receipt }),
+  );
+  const { code, stderr } = await command(['receipt', 'get', ID, ...fake.flags]);
+  assert.equal(code, 75, stderr);
+  assert.match(stderr, /has not signed/);
+  assert.equal((await command(['receipt', 'get', '../admin', ...fake.flags])).code, 64);
+});

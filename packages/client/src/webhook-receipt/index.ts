@@ -1,0 +1,2 @@
+export * from './check-receipt.ts';
+export * from './receipt-tree.ts';

@@ -1,0 +1,184 @@
+/** Crashes at every operation of the disk, damage on it, and the starts after them. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { checkReceipt } from '@ron/client/webhook-receipt';
+import { isRonError, NEVER } from '@ron/kernel';
+import { CrashFileSystem } from '@ron/log/testing';
+import { eventually } from '@ron/testkit';
+import { FakeKms, openTest, receiptOf, receiptsOf, running, signedOf, type OpenTest } from './testing.ts';
+
+/** Draws the same numbers in each run. */
+function numbers(seed: number): () => number {
+  let state = seed;
+  return () => (state = (state * 16_807) % 2_147_483_647) / 2_147_483_647;
+}
+
+async function signAll({ receipts }: OpenTest, ids: readonly string[]): Promise<void> {
+  await using _ = running(receipts);
+  for (const id of ids) await receipts.untilSigned(id, NEVER);
+}
+
+const idsOf = (first: number, count: number): string[] => receiptsOf(first, count).map(({ id }) => id);
+const segmentOf = (fs: CrashFileSystem): string => [...fs.files().keys()].find((path) => path.endsWith('.seg'))!;
+
+test('[interop I-2] no crash loses an acknowledged receipt or its signature, or makes a second receipt of an id', async (t) => {
+  const kms = new FakeKms();
+  const fs = new CrashFileSystem();
+  /** Operations of the disk when the calls were acknowledged. */
+  const at = { first: 0, signed: 0, second: 0 };
+  {
+    const opened = await openTest(fs, { kms });
+    await using receipts = opened.receipts;
+    await receipts.append(receiptsOf(0, 3), NEVER);
+    at.first = fs.operations;
+    await signAll(opened, idsOf(0, 3));
+    at.signed = fs.operations;
+    await receipts.append(receiptsOf(3, 2), NEVER);
+    at.second = fs.operations;
+  }
+  let images = 0;
+  for (let operations = 0; operations <= fs.operations; operations += 1) {
+    for (const image of fs.imagesAt(operations, 6, numbers(operations + 1))) {
+      images += 1;
+      const opened = await openTest(new CrashFileSystem(image), { kms });
+      await using receipts = opened.receipts;
+      const about = `after ${operations} operations`;
+      for (const id of idsOf(0, 3)) assert.ok(operations < at.first || receipts.has(id), about);
+      for (const id of idsOf(3, 2)) assert.ok(operations < at.second || receipts.has(id), about);
+      const found = idsOf(0, 5).filter((id) => receipts.has(id)).length;
+      for (const id of idsOf(0, 3)) if (operations >= at.signed) await signedOf(receipts, id);
+      // The providers send again.
+      await receipts.append(
+        receiptsOf(0, 5).map((receipt) => ({ ...receipt, received_ms: 7 })),
+        NEVER,
+      );
+      assert.equal(receipts.totals['stored'], 5 - found, about);
+      await signAll(opened, idsOf(0, 5));
+      for (const id of idsOf(0, 5)) {
+        assert.ok((await checkReceipt(await signedOf(receipts, id), { keys: kms.keys })).ok, about);
+      }
+      assert.deepEqual(
+        opened.events.filter(({ kind }) => kind === 'receipts problem'),
+        [],
+        'a torn tail is no damage',
+      );
+    }
+  }
+  t.diagnostic(`${images} starts`);
+});
+
+test('receipts that were unsigned at a stop are signed after the next start', async () => {
+  const kms = new FakeKms();
+  kms.isAway = true;
+  const fs = new CrashFileSystem();
+  {
+    await using receipts = (await openTest(fs, { kms })).receipts;
+    await receipts.append(receiptsOf(0, 4), NEVER);
+  }
+  kms.isAway = false;
+  const opened = await openTest(fs, { kms });
+  await using receipts = opened.receipts;
+  assert.ok(receipts.sign_lag_ms < 60_000 && receipts.totals['stored'] === 0);
+  await signAll(opened, idsOf(0, 4));
+  assert.equal((await signedOf(receipts, receiptOf(2).id)).tree.index, 2);
+});
+
+test('a damaged receipt is reported and refused, and the others are signed', async () => {
+  const kms = new FakeKms();
+  const fs = new CrashFileSystem();
+  const { events, receipts } = await openTest(fs, { kms });
+  await using _ = receipts;
+  await receipts.append(receiptsOf(0, 4), NEVER);
+  const text = Buffer.from(receiptOf(1).id);
+  fs.damage(segmentOf(fs), (bytes) => {
+    bytes[Buffer.from(bytes).indexOf(text)]! ^= 1;
+    return bytes;
+  });
+  await using task = running(receipts);
+  await receipts.untilSigned(receiptOf(3).id, NEVER);
+  for (const number of [0, 2, 3]) await signedOf(receipts, receiptOf(number).id);
+  await assert.rejects(receipts.get(receiptOf(1).id, NEVER), (error) => isRonError(error, 'integrity'));
+  assert.equal(receipts.totals['damaged'], 1);
+  assert.ok(events.some((event) => event.kind === 'receipts problem' && /cannot be signed/.test(event.problem)));
+  assert.ok(task);
+});
+
+test('a damaged batch is reported at the start, and its receipts are signed again', async () => {
+  const kms = new FakeKms();
+  const fs = new CrashFileSystem();
+  {
+    const opened = await openTest(fs, { kms });
+    await using receipts = opened.receipts;
+    await receipts.append(receiptsOf(0, 2), NEVER);
+    await signAll(opened, idsOf(0, 2));
+    await receipts.append(receiptsOf(2, 1), NEVER);
+  }
+  fs.damage(segmentOf(fs), (bytes) => {
+    bytes[Buffer.from(bytes).indexOf('signature_b64')]! ^= 1;
+    return bytes;
+  });
+  const opened = await openTest(fs, { kms });
+  await using receipts = opened.receipts;
+  assert.ok(opened.events.some((event) => event.kind === 'receipts problem' && /is damaged: gap/.test(event.problem)));
+  assert.equal((await receipts.get(receiptOf(0).id, NEVER))?.signed, undefined);
+  await signAll(opened, idsOf(0, 3));
+  for (const id of idsOf(0, 3)) {
+    assert.ok((await checkReceipt(await signedOf(receipts, id), { keys: kms.keys })).ok);
+  }
+});
+
+test('retention removes old segments whole, with their files, and never one with unsigned receipts', async () => {
+  const kms = new FakeKms();
+  const fs = new CrashFileSystem();
+  const { receipts } = await openTest(fs, { kms, max_age_ms: 1 });
+  await using _ = receipts;
+  await receipts.append(receiptsOf(0, 2), NEVER);
+  const first = segmentOf(fs);
+  {
+    await using task = running(receipts);
+    await receipts.untilSigned(receiptOf(1).id, NEVER);
+    // The newest segment stays until another one begins.
+    for (let number = 2; receipts.has(receiptOf(0).id); number += 1) {
+      await receipts.append([receiptOf(number)], NEVER);
+      await receipts.untilSigned(receiptOf(number).id, NEVER);
+    }
+    await eventually('the file is removed', () => !fs.files().has(first));
+    assert.ok(task);
+  }
+  kms.isAway = true;
+  await receipts.append([receiptOf(5000)], NEVER);
+  const { removed = 0 } = receipts.totals;
+  await using task = running(receipts);
+  // The segment of the unsigned receipt ends, because it is too old, and another one begins.
+  const segments = (): number => [...fs.files().keys()].filter((path) => path.endsWith('.seg')).length;
+  let number = 5001;
+  await eventually('two segments', async () => {
+    await receipts.append([receiptOf(number++)], NEVER);
+    return segments() >= 2;
+  });
+  await eventually('retention ran again', () => receipts.sign_lag_ms > 1500);
+  assert.ok(receipts.has(receiptOf(5000).id));
+  assert.equal(await receipts.get(receiptOf(0).id, NEVER), undefined);
+  assert.ok(removed > 0 && task);
+});
+
+test('a full disk refuses receipts, and none is acknowledged without being durable', async () => {
+  const fs = new CrashFileSystem(new Map(), {
+    before(operation) {
+      if (operation === 'sync' && isFull) throw Object.assign(new Error('ENOSPC'), { code: 'ENOSPC' });
+    },
+  });
+  let isFull = false;
+  const { receipts } = await openTest(fs, { kms: new FakeKms() });
+  await using _ = receipts;
+  await receipts.append([receiptOf(1)], NEVER);
+  isFull = true;
+  await assert.rejects(receipts.append([receiptOf(2)], NEVER), (error) => isRonError(error, 'storage_full'));
+  assert.ok(!receipts.has(receiptOf(2).id));
+  assert.match(receipts.problem!, /cannot be written/);
+  isFull = false;
+  await eventually('the disk is tried again', async () => {
+    await receipts.append([receiptOf(2)], NEVER).catch(() => undefined);
+    return receipts.has(receiptOf(2).id);
+  });
+});

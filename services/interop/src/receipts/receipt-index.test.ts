@@ -1,0 +1,118 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { NO_ROW, ReceiptIndex } from './receipt-index.ts';
+
+const idOf = (number: number): Uint8Array => {
+  const id = Buffer.alloc(16);
+  id.writeUInt32BE(number, 3);
+  // Few different last words: rows share buckets.
+  id.writeUInt32BE(number % 7, 12);
+  return id;
+};
+const KIB = 1024;
+
+interface NaiveRow {
+  readonly number: number;
+  readonly segment: number;
+  state: 'unsigned' | 'signed' | 'lost';
+}
+
+/** The simplest correct index. */
+class Naive {
+  rows: NaiveRow[] = [];
+
+  get segments(): number[] {
+    return [...new Set(this.rows.map(({ segment }) => segment))];
+  }
+
+  canDrop(keepsUnsigned: boolean): boolean {
+    const [oldest, next] = this.segments;
+    if (next === undefined) return false;
+    return !keepsUnsigned || !this.rows.some(({ segment, state }) => segment === oldest && state === 'unsigned');
+  }
+
+  dropOldest(): number {
+    const [oldest] = this.segments;
+    const before = this.rows.length;
+    this.rows = this.rows.filter(({ segment }) => segment !== oldest);
+    return before - this.rows.length;
+  }
+
+  kept(): number {
+    const first = this.rows.findIndex(({ state }) => state === 'unsigned');
+    const segment = first < 0 ? this.segments.at(-1) : this.rows[first]!.segment;
+    return this.rows.filter((row) => row.segment >= segment!).length;
+  }
+}
+
+const steps = fc.array(
+  fc.oneof(
+    { weight: 8, arbitrary: fc.record({ kind: fc.constant('add' as const), newSegment: fc.boolean() }) },
+    { weight: 4, arbitrary: fc.record({ kind: fc.constant('sign' as const), at: fc.nat() }) },
+    { weight: 1, arbitrary: fc.record({ kind: fc.constant('lose' as const), at: fc.nat() }) },
+    { weight: 3, arbitrary: fc.record({ kind: fc.constant('drop' as const), keeps: fc.boolean() }) },
+  ),
+  { maxLength: 300 },
+);
+
+test('the index agrees with a list of rows, for random adds, signatures, losses and drops', () => {
+  fc.assert(
+    fc.property(steps, (all) => {
+      const [index, naive] = [new ReceiptIndex(8 * KIB), new Naive()];
+      let [added, segment] = [0, 1];
+      const rowOf = (number: number): number => index.find(idOf(number));
+      for (const step of all) {
+        if (step.kind === 'add') {
+          if (step.newSegment) segment += 1;
+          index.add(idOf(added), { segment, offset: added * 64 }, 5000 + added);
+          naive.rows.push({ number: added, segment, state: 'unsigned' });
+          added += 1;
+        } else if (step.kind === 'drop') {
+          assert.equal(index.canDrop(step.keeps), naive.canDrop(step.keeps));
+          if (naive.canDrop(step.keeps)) assert.equal(index.dropOldest(), naive.dropOldest());
+        } else {
+          const row = naive.rows[step.at % Math.max(1, naive.rows.length)];
+          if (row?.state !== 'unsigned') continue;
+          row.state = step.kind === 'sign' ? 'signed' : 'lost';
+          if (step.kind === 'lose') index.lose(rowOf(row.number));
+          else index.sign(rowOf(row.number), { segment: 9, offset: 64 * row.number, leaf: row.number % 128 });
+        }
+      }
+      assert.equal(index.rows, naive.rows.length);
+      assert.equal(index.unsigned, naive.rows.filter(({ state }) => state === 'unsigned').length);
+      assert.equal(index.kept(true), naive.kept());
+      for (let number = 0; number < added; number += 1) {
+        const known = naive.rows.find((row) => row.number === number);
+        const row = rowOf(number);
+        assert.equal(row === NO_ROW, known === undefined, `row ${number}`);
+        if (known === undefined) continue;
+        assert.deepEqual(index.placeOf(row), { segment: known.segment, offset: number * 64 });
+        assert.equal(index.isUnsigned(row), known.state === 'unsigned');
+        const batch = { segment: 9, offset: 64 * number, leaf: number % 128 };
+        assert.deepEqual(index.batchOf(row), known.state === 'signed' ? batch : undefined);
+        assert.equal(index.ageMs(row, 6000), 1000 - number);
+      }
+      const oldest = naive.rows.find(({ state }) => state === 'unsigned');
+      assert.equal(index.first_unsigned, oldest === undefined ? index.end : rowOf(oldest.number));
+    }),
+    { numRuns: 200 },
+  );
+});
+
+test('an id that differs in one bit is another one', () => {
+  const index = new ReceiptIndex(8 * KIB);
+  const id = idOf(5);
+  index.add(id, { segment: 1, offset: 0 }, 0);
+  for (let bit = 0; bit < 128; bit += 1) {
+    const other = id.map((byte, at) => (at === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte));
+    assert.equal(index.find(other), NO_ROW, `bit ${bit}`);
+  }
+});
+
+test('the rows, the pages and the hash fit into the bytes that the index was given', () => {
+  for (const bytes of [64 * KIB, 21 * KIB * KIB]) {
+    const index = new ReceiptIndex(bytes);
+    assert.ok(index.capacity * 40 < bytes && index.capacity * 44 > bytes * 0.9, `${index.capacity} rows in ${bytes}`);
+  }
+});
