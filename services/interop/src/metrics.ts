@@ -1,5 +1,5 @@
 /** The metrics of interop, besides those of the listener and the runtime. Labels of providers are those that exist. */
-import type { Mpsc } from '@ron/kernel';
+import { sched, type Mpsc } from '@ron/kernel';
 import type { Metrics } from '@ron/telemetry';
 import type { AuditEvent } from './audit/audit-event.ts';
 import type { DeliveryRecorder } from './deliveries/delivery-recorder.ts';
@@ -41,6 +41,10 @@ export function measureParts(metrics: Metrics, parts: MeasuredParts): void {
   ]);
   metrics.gaugeFrom('spool_bytes', 'Bytes of webhooks in the spool.', [], () => [{ labels: {}, value: spool.bytes }]);
   metrics.gaugeFrom('spool_deliveries', 'Webhooks in the spool.', [], () => [{ labels: {}, value: spool.count }]);
+  metrics.gaugeFrom('spool_oldest_seconds', 'Age of the oldest webhook in the spool.', [], () => {
+    const { oldest_ms } = spool;
+    return [{ labels: {}, value: oldest_ms === undefined ? 0 : Math.max(0, sched.wall_ms() - oldest_ms) / 1000 }];
+  });
   metrics.counterFrom('receipts_total', 'Receipts, by state.', ['state'], () =>
     Object.entries(receipts.totals).map(([state, value]) => ({ labels: { state }, value })),
   );

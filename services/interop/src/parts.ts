@@ -13,12 +13,13 @@ import { Sender, type MailboxSends } from './delivery/sender.ts';
 import { measureParts } from './metrics.ts';
 import { openProviders } from './providers/open-providers.ts';
 import type { Providers } from './providers/providers.ts';
-import { kmsSecrets, type KmsCall } from './providers/kms-secrets.ts';
+import { kmsSecrets } from './providers/kms-secrets.ts';
 import { openReceipts } from './receipts/open-receipts.ts';
 import type { Receipts } from './receipts/receipts.ts';
 import type { InteropContext } from './service.ts';
 import { Spool } from './spool/spool.ts';
 import { SpoolDrainer, type DrainEvent, type MailboxDrain } from './spool/spool-drainer.ts';
+import { openKmsAccess, type KmsAccess } from './upstreams/kms-access.ts';
 import { openUpstreams, type Upstreams } from './upstreams/open-upstreams.ts';
 import { AddressRates } from './webhooks/address-rates.ts';
 import { Door } from './webhooks/door.ts';
@@ -38,8 +39,8 @@ export async function openParts(context: InteropContext) {
   const { audit, sink, recorder, recent } = await openRecords(context, dir);
   const upstreams = openUpstreams({ config, runtime, events });
   const spool = resources.use(await openSpool(context, dir));
-  const kms = kmsOf(context, upstreams);
-  const receipts = resources.use(await openReceipts(context, dir, upstreams.kms));
+  const kms = openKmsAccess(context, upstreams.kms, upstreams.connect_ms);
+  const receipts = resources.use(await openReceipts(context, dir, kms));
   const providers = resources.use(await openProviderFiles(context, dir, kms, recorder));
   const { sender, drainer } = openDelivery(context, { queue: queues.webhooks, upstreams, spool, receipts });
   const intake = new Intake({
@@ -111,31 +112,10 @@ async function openSpool({ config, fs, events, signal }: InteropContext, dir: st
   });
 }
 
-/** Kms, for secrets and receipts. Undefined without it. */
-interface Kms {
-  readonly url: string;
-  readonly pin: string | undefined;
-  readonly capability_file: string;
-  readonly connect_ms: number;
-  readonly call: KmsCall;
-}
-
-function kmsOf({ config, runtime }: InteropContext, { kms, connect_ms }: Upstreams): Kms | undefined {
-  const { kms_url: url, kms_pin: pin } = config.auth;
-  const { kms_capability_file: capability_file } = config.interop;
-  if (url === undefined || capability_file === undefined) return undefined;
-  const call: KmsCall = async (op, signal, work) => {
-    // [interop I-4]
-    using deadline = runtime.deadline('kms', { signal });
-    return await kms.call(op, deadline, work);
-  };
-  return { url, pin, capability_file, connect_ms, call };
-}
-
 async function openProviderFiles(
   { config, runtime, env, fs, log, events, signal }: InteropContext,
   dir: string | undefined,
-  kms: Kms | undefined,
+  kms: KmsAccess | undefined,
   recorder: DeliveryRecorder,
 ): Promise<Providers> {
   return await openProviders({

@@ -15,6 +15,7 @@ import { tempDirFor } from '@ron/testkit';
 import { ServiceProcess } from '@ron/testkit/service';
 import { schema } from '../../src/config.ts';
 import { kmsSecrets, type SecretWrapper } from '../../src/providers/kms-secrets.ts';
+import { KmsAccess } from '../../src/upstreams/kms-access.ts';
 import { accepts, openTest, SECOND, SECRET } from '../../src/providers/testing/support.ts';
 
 const MAIN = fileURLToPath(new URL('../../../kms/src/main.ts', import.meta.url));
@@ -44,16 +45,18 @@ async function setUp(t: TestContext) {
   const capability_file = join(dir, 'kms.cap');
   await writeFile(capability_file, await mintFor('interop'), { mode: 0o600 });
   const wrapper = (): SecretWrapper =>
-    kmsSecrets({
-      url: `unix:${socket}`,
-      pin: undefined,
-      capability_file,
-      connect_ms: 250,
-      call: async (op, signal, work) => {
-        using deadline = Deadline.after(op, 20_000, { signal });
-        return await deadline.run(work);
-      },
-    });
+    kmsSecrets(
+      new KmsAccess({
+        url: `unix:${socket}`,
+        pin: undefined,
+        capability_file,
+        connect_ms: 250,
+        call: async (op, signal, work) => {
+          using deadline = Deadline.after(op, 20_000, { signal });
+          return await deadline.run(work);
+        },
+      }),
+    );
   const admin = async () =>
     new KmsClient({ ...reachPrivately(`unix:${socket}`), capability: await mintFor('interop', scopesOf('kms')) });
   return {
@@ -125,7 +128,7 @@ test('a URL at which another user could listen is refused', () => {
     connect_ms: 1,
     call: () => Promise.reject(new Error('unused')),
   };
-  assert.throws(() => kmsSecrets({ ...init, url: 'http://127.0.0.1:7105' }), { code: 'validation' });
+  assert.throws(() => new KmsAccess({ ...init, url: 'http://127.0.0.1:7105' }), { code: 'validation' });
 });
 
 test('the configuration refuses to store secrets nowhere', () => {
