@@ -1,10 +1,10 @@
 /**
  * A client of passport, the issuer of capabilities.
  *
- * Contract: tokens exist only in the results of `issue`. A retry may issue twice, which is harmless, or revoke twice, which is
+ * Contract: tokens exist only in the results of `issue` and `exchange`. A retry may issue twice, which is harmless, or revoke twice, which is
  * idempotent. Bound, cancellation: as in Transport.
  */
-import type { Issued, IssueInit, Revoked, TokenVerdict } from '@ron/proto';
+import type { ExchangeInit, ExchangeVerdict, Issued, IssueInit, Revoked, TokenVerdict } from '@ron/proto';
 import { JsonCalls } from './json-calls.ts';
 import type { TransportInit } from './transport.ts';
 
@@ -26,6 +26,11 @@ export class PassportClient {
   /** Whether a token is valid now, for a scope if one is given. */
   verify(init: { readonly token: string; readonly scope?: string }, signal?: AbortSignal): Promise<TokenVerdict> {
     return this.#calls.post('verify', 'verify', init, signal);
+  }
+
+  /** Exchanges the capability of a client of interop for one of storage that is limited to this request. Not for users. */
+  exchange(init: ExchangeInit, signal?: AbortSignal): Promise<ExchangeVerdict> {
+    return this.#calls.post('exchange', 'exchange', init, signal);
   }
 
   /**

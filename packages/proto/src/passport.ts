@@ -36,3 +36,34 @@ export interface Revoked {
   /** Unix ms. Capabilities of the subject, or of all, with an earlier epoch are refused. */
   readonly epoch: number;
 }
+
+/** The scopes of interop that can be exchanged. */
+export type ExchangedScope = 'interop:put' | 'interop:get';
+
+/** Of a client of interop: exchanged for a capability that storage accepts for this one request. */
+export type ExchangeInit = {
+  /** The capability of the client, as it was presented to interop. */
+  readonly token: string;
+} & (
+  | {
+      /** The scope that the request of the client needs. */
+      readonly scope: ExchangedScope;
+      /** The whole address of the object. */
+      readonly address: string;
+    }
+  | {
+      readonly scope: 'interop:put';
+      /** The address is not known before the end of the body: the largest body. */
+      readonly bytes_max: number;
+    }
+);
+
+export type ExchangeVerdict = (Issued & { readonly ok: true }) | ExchangeRefusal;
+
+/** The capability of the client is refused. */
+export interface ExchangeRefusal {
+  readonly ok: false;
+  readonly code: 'unauthorized' | 'forbidden';
+  readonly cause?: 'expired' | 'revoked';
+  readonly reason: string;
+}

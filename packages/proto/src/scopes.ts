@@ -47,6 +47,8 @@ export const SCOPES = {
   'passport:issue': 'issue capabilities',
   'passport:verify': 'verify capabilities',
   'passport:revoke': 'revoke capabilities by subject or id',
+  'passport:exchange':
+    'exchange the capability of a client of interop for one of storage; only a node mints it, for interop',
 } as const satisfies Record<`${Service}:${string}`, string>;
 
 export type Scope = keyof typeof SCOPES;
@@ -57,6 +59,12 @@ export type ScopeOf<S extends Service> = Extract<Scope, `${S}:${string}`>;
 export function isScope(name: unknown): name is Scope {
   return typeof name === 'string' && Object.hasOwn(SCOPES, name);
 }
+
+/**
+ * Scopes that no issuer gives to a client, and that no file of a user holds: with `passport:exchange`, a stolen capability of a
+ * client could be used from any network and at any rate.
+ */
+export const NODE_SCOPES: readonly Scope[] = Object.freeze<Scope[]>(['passport:exchange']);
 
 export const SCOPE_NAMES: readonly Scope[] = Object.freeze(Object.keys(SCOPES).filter(isScope));
 
@@ -74,4 +82,9 @@ const BY_SERVICE: ReadonlyMap<Service, readonly Scope[]> = new Map(
 /** All scopes of one service, in the order of the table. */
 export function scopesOf(service: Service): readonly Scope[] {
   return BY_SERVICE.get(service) ?? [];
+}
+
+/** The scopes of one service that the owner of a node holds and may give to others. */
+export function grantableScopesOf(service: Service): readonly Scope[] {
+  return scopesOf(service).filter((scope) => !NODE_SCOPES.includes(scope));
 }

@@ -35,10 +35,10 @@ const KEYS = {
     reloadable: true,
   }),
   'passport.never_issue': key.list({
-    default: ['kms:audience', 'kms:audit', 'kms:log', 'passport:issue', 'passport:revoke'],
+    default: ['kms:audience', 'kms:audit', 'kms:log', 'passport:exchange', 'passport:issue', 'passport:revoke'],
     items_max: 64,
     expects: 'scope',
-    doc: 'Scopes that are never issued: their holder could issue or revoke capabilities, forge entries of passport, or prune the audit log.',
+    doc: 'Scopes that are never issued: their holder could issue or revoke capabilities, forge entries of passport, or prune the audit log. `passport:exchange` is never issued, even if it is not listed.',
     reloadable: true,
   }),
   'passport.log_capability_file': key.optional(

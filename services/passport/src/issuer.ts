@@ -9,7 +9,7 @@
  */
 import { Checker, inspectToken, isNodeSubject, mint, type KeySource, type Minted } from '@ron/auth';
 import { isRonError, RonError, sched } from '@ron/kernel';
-import { isScope, SERVICES, type Scope, type Service, type TokenVerdict } from '@ron/proto';
+import { isScope, NODE_SCOPES, SERVICES, type Scope, type Service, type TokenVerdict } from '@ron/proto';
 import type { PassportConfig } from './config.ts';
 import { inherit, requireScopes, type Issuing } from './inheritance.ts';
 import type { RevocationRegistry } from './revocation-registry.ts';
@@ -43,8 +43,8 @@ export class Issuer {
     const { keys, registry, policy } = this.#init;
     const { ttl_default, ttl_max, never_issue } = policy();
     const { audience, subject = newSubject() } = request;
-    const denied = request.scopes.find((scope) => never_issue.includes(scope));
-    if (denied !== undefined) throw new RonError('forbidden', `${denied} is not issued here: see passport.never_issue`);
+    const denied = request.scopes.find((scope) => never_issue.includes(scope) || isNodeScope(scope));
+    if (denied !== undefined) throw new RonError('forbidden', deniedText(denied));
     if (isNodeSubject(subject)) throw new RonError('forbidden', `${subject} is reserved for the node`);
     const scopes = request.scopes.filter((scope): scope is Scope => isScope(scope));
     if (scopes.length < request.scopes.length)
@@ -85,6 +85,17 @@ export class Issuer {
     if (!verdict.ok) return { ok: false, reason: verdict.reason };
     return { ok: true, audience, subject, scopes, expires_ms, capability_id };
   }
+}
+
+/** Whatever `passport.never_issue` lists. */
+function isNodeScope(scope: string): boolean {
+  return isScope(scope) && NODE_SCOPES.includes(scope);
+}
+
+function deniedText(scope: string): string {
+  return isNodeScope(scope)
+    ? `${scope} is never issued: it belongs to the node`
+    : `${scope} is not issued here: see passport.never_issue`;
 }
 
 function readToken(token: string): ReturnType<typeof inspectToken> | string {

@@ -1,11 +1,12 @@
 /** The metrics of passport, in addition to those of the listener and the runtime. */
 import type { Metrics } from '@ron/telemetry';
-import { SERVICES } from '@ron/proto';
+import { SERVICES, type ExchangedScope } from '@ron/proto';
 import type { RevocationRegistry } from './revocation-registry.ts';
 
 export interface PassportCounters {
   issued(audience: string): void;
   verified(ok: boolean): void;
+  exchanged(scope: ExchangedScope, ok: boolean): void;
   revoked(what: 'subject' | 'id' | 'all'): void;
 }
 
@@ -18,6 +19,11 @@ export function passportCounters(
   const verified = metrics.counter('passport_verified_total', 'Capabilities verified, by result.', {
     result: ['good', 'refused'],
   });
+  const exchanged = metrics.counter(
+    'passport_exchanged_total',
+    'Capabilities of clients of interop that were exchanged for one of storage, by scope and result.',
+    { scope: ['interop:put', 'interop:get'], result: ['good', 'refused'] },
+  );
   const revoked = metrics.counter(
     'passport_revoked_total',
     'Revocations, by kind: one subject, one capability or all.',
@@ -34,6 +40,7 @@ export function passportCounters(
   return {
     issued: (audience) => issued.at(audience).inc(),
     verified: (ok) => verified.at(ok ? 'good' : 'refused').inc(),
+    exchanged: (scope, ok) => exchanged.at(scope, ok ? 'good' : 'refused').inc(),
     revoked: (what) => revoked.at(what).inc(),
   };
 }

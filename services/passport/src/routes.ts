@@ -1,6 +1,6 @@
 /** The HTTP surface of passport: one row per route, with its scope, lane, deadline, schema and handler. */
 import { route, type Route } from '@ron/ingress';
-import { issue, readRevocations, revoke, verify, type PassportRoutesInit } from './routes/handlers.ts';
+import { exchange, issue, readRevocations, revoke, verify, type PassportRoutesInit } from './routes/handlers.ts';
 import * as schemas from './routes/schemas.ts';
 
 const BASE = '/v1/passport';
@@ -24,6 +24,15 @@ export function routes(init: PassportRoutesInit): Route[] {
       summary: 'Verifies a capability for a scope.',
       schema: schemas.VERIFY,
       handler: (context) => verify(init, context),
+    }),
+    route({
+      ...POST,
+      path: `${BASE}/exchange`,
+      scope: 'passport:exchange',
+      summary:
+        'Exchanges the capability of a client of interop for one of storage, never wider and for one minute at most.',
+      schema: schemas.EXCHANGE,
+      handler: (context) => exchange(init, context),
     }),
     route({
       ...POST,

@@ -1,7 +1,7 @@
 /**
  * The topology of passport.
  *
- *     listener --> issue, verify: inline, with keys that kms derived; issue waits for its entry in the audit log
+ *     listener --> issue, verify, exchange: inline, with keys that kms derived; issue waits for its entry in the audit log
  *        |-------> revoke --> registry (sealed, on disk) --> revocations (watch)
  *        |                        `--> outbox --> entry_sender --> audit log of kms
  *        `-------> long polls of services <--------------'
@@ -14,6 +14,7 @@ import type { IssueEntry } from '@ron/proto';
 import { openEntries, recorded } from './audit/open-entries.ts';
 import { concurrency } from './concurrency.ts';
 import { schema, type PassportConfig } from './config.ts';
+import { Exchange } from './exchange.ts';
 import { Issuer } from './issuer.ts';
 import { passportCounters } from './metrics.ts';
 import { RevocationRegistry } from './revocation-registry.ts';
@@ -41,6 +42,7 @@ export const passport = defineService({
     return {
       routes: routes({
         issuer,
+        exchanges: new Exchange(auth.keys, registry),
         registry,
         newerThan: (known, within) => {
           registry.requireNotRolledBack();

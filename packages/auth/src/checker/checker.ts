@@ -15,6 +15,7 @@ import { inspect } from 'node:util';
 import type { AccessRefusal, AccessRequest, AccessVerdict, Phase2, Service } from '@ron/proto';
 import { Cache } from '@ron/cache';
 import { RonError, sched, touch } from '@ron/kernel';
+import type { Caveat } from '../capability/caveats.ts';
 import { readCapability } from '../capability/capability.ts';
 import type { Capability } from '../capability/capability.ts';
 import { refusalOf, wrongAudience } from '../check.ts';
@@ -38,6 +39,11 @@ export interface CheckerInit {
   keys: KeySource;
   /** Default: nothing is revoked. */
   epochs?: RevocationEpochs;
+  /**
+   * Caveats that another service has enforced for the same request. Only passport sets it, to exchange a capability that
+   * interop has checked. Default none.
+   */
+  settled?: readonly ('ip' | 'rate')[];
   /** Default 4096. */
   tokens_max?: number;
   /** Default 1024. */
@@ -55,7 +61,7 @@ interface Proven {
 const NO_TOKEN = unauthorized('a capability is required: send Authorization: Bearer <capability>');
 const TOO_LONG = unauthorized(`a capability has at most ${TOKEN_CHARS_MAX} characters`);
 const BAD_SIGNATURE = unauthorized('capability does not verify: its signature is invalid');
-const REVOKED = unauthorized('capability was revoked');
+const REVOKED = unauthorized('capability was revoked', 'revoked');
 const FROM_FUTURE = unauthorized(
   'capability was issued in the future: check the clocks of its issuer and of this service',
 );
@@ -71,6 +77,7 @@ export class Checker {
   readonly #proven: Cache<Proven>;
   readonly #bad: Cache<true>;
   readonly #rates: RateCounters;
+  readonly #settled: readonly Caveat['key'][];
   #generation: number;
 
   constructor(init: CheckerInit) {
@@ -80,6 +87,7 @@ export class Checker {
     this.#proven = new Cache({ entries_max: init.tokens_max ?? 4096 });
     this.#bad = new Cache({ entries_max: init.bad_tokens_max ?? 1024 });
     this.#rates = new RateCounters(init.rates_max ?? 16_384);
+    this.#settled = init.settled ?? [];
     this.#generation = init.keys.generation;
   }
 
@@ -153,10 +161,12 @@ export class Checker {
     if (capability.problem !== undefined) return forbidden(`capability cannot be used: ${capability.problem}`);
     const at = { audience: this.audience, scopes: capability.scopes, wall_ms };
     for (const caveat of capability.caveats) {
+      if (this.#settled.includes(caveat.key)) continue;
       const refusal = refusalOf(caveat, request, at);
       if (refusal !== undefined) return refusal;
     }
-    const retry_after_ms = rates.length === 0 ? 0 : this.#rates.take(rates, sched.now_ms());
+    const retry_after_ms =
+      rates.length === 0 || this.#settled.includes('rate') ? 0 : this.#rates.take(rates, sched.now_ms());
     if (retry_after_ms > 0) {
       return {
         ok: false,

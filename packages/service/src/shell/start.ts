@@ -171,7 +171,7 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
 
   #createIngress(opened: Opened<Config<K>, D, P>): Promise<Ingress> {
     const { metrics, log } = this.#init;
-    const { routes, lanes, fast, reasons, cors, facts = {} } = opened;
+    const { routes, lanes, fast, reasons, cors, charges_late, facts = {} } = opened;
     const auth = this.#auth?.service;
     return createIngress({
       service: this.#definition.name,
@@ -186,6 +186,7 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
       ...(fast && { fast }),
       ...(reasons && { reasons }),
       ...(cors && { cors }),
+      ...(charges_late !== undefined && { charges_late }),
       access: opened.access ?? this.#checker(opened),
       readiness: this.#readiness(opened),
       health: () => {

@@ -4,6 +4,7 @@ import type { AccessFacts, AccessGrant, EntryActor, IssueEntry } from '@ron/prot
 import { json, type AnswerHeaders, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { assert, sched } from '@ron/kernel';
 import { type Log } from '@ron/telemetry';
+import type { Exchange } from '../exchange.ts';
 import type { Issuer } from '../issuer.ts';
 import type { PassportCounters } from '../metrics.ts';
 import { newOpId } from '../audit/entries.ts';
@@ -13,6 +14,7 @@ import type * as schemas from './schemas.ts';
 
 export interface PassportRoutesInit {
   readonly issuer: Issuer;
+  readonly exchanges: Exchange;
   readonly registry: RevocationRegistry;
   readonly newerThan: (known: number | undefined, signal: AbortSignal) => Promise<RevocationDocument | undefined>;
   readonly sign: (
@@ -25,7 +27,7 @@ export interface PassportRoutesInit {
   /** Sends the entries of revocations; undefined without kms. */
   readonly outbox: Pick<OutboxSender, 'notify'> | undefined;
   readonly count: PassportCounters;
-  readonly log: Pick<Log, 'info'>;
+  readonly log: Pick<Log, 'debug' | 'info'>;
 }
 
 const NO_STORE: AnswerHeaders = Object.freeze({ 'Cache-Control': 'no-store' });
@@ -53,6 +55,24 @@ export async function verify(
 ): Promise<RouteAnswer> {
   const verdict = await issuer.verify(body.token, body.scope, ip, deadline.signal);
   count.verified(verdict.ok);
+  return json(200, verdict, NO_STORE);
+}
+
+/**
+ * One for each `/put` and each newly read object of a client: an entry of kms for each would take longer than the request.
+ * Counted, and logged at the level debug. The id of the client's capability is in the chain of the result, and its issue is in
+ * the audit log.
+ */
+export async function exchange(
+  { exchanges, count, log }: PassportRoutesInit,
+  { body, grant, deadline }: RouteContext<typeof schemas.EXCHANGE>,
+): Promise<RouteAnswer> {
+  const verdict = await exchanges.exchange(body, deadline.signal);
+  count.exchanged(body.scope, verdict.ok);
+  if (verdict.ok) {
+    const { capability_id, subject, expires_ms } = verdict;
+    log.debug({ capability_id, subject, scope: body.scope, expires_ms, by: grant?.capability_id }, 'exchanged');
+  } else log.debug({ scope: body.scope, reason: verdict.reason, by: grant?.capability_id }, 'exchange refused');
   return json(200, verdict, NO_STORE);
 }
 

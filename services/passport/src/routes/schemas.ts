@@ -1,9 +1,11 @@
 /** The shapes of requests and responses, one constant per route. */
-import { CAPABILITY_ID_PATTERN, NONCE_PATTERN } from '@ron/auth';
-import { SERVICES, type Service } from '@ron/proto';
+import { CAPABILITY_ID_PATTERN, NONCE_PATTERN, TOKEN_CHARS_MAX } from '@ron/auth';
+import { ADDRESS_PATTERN, SERVICES, type Service } from '@ron/proto';
 import { Type } from '@ron/ingress';
 
 const TTL_MS_MAX = 2 ** 53 - 1;
+/** In a caveat a number has at most 16 digits. */
+const BYTES_MAX = Number.MAX_SAFE_INTEGER;
 
 const strict = { additionalProperties: false } as const;
 const audience = (name: Service) => Type.Literal(name);
@@ -43,6 +45,38 @@ export const VERIFY = {
         scopes: Type.Optional(Type.Array(Type.String())),
         expires_ms: Type.Optional(Type.Integer()),
         capability_id: Type.Optional(Type.String()),
+      },
+      strict,
+    ),
+  },
+} as const;
+
+const Token = Type.String({ minLength: 1, maxLength: TOKEN_CHARS_MAX });
+const Put = Type.Literal('interop:put');
+
+export const EXCHANGE = {
+  body: Type.Union([
+    Type.Object(
+      {
+        token: Token,
+        scope: Type.Union([Put, Type.Literal('interop:get')]),
+        address: Type.String({ pattern: ADDRESS_PATTERN }),
+      },
+      strict,
+    ),
+    Type.Object({ token: Token, scope: Put, bytes_max: Type.Integer({ minimum: 0, maximum: BYTES_MAX }) }, strict),
+  ]),
+  response: {
+    200: Type.Object(
+      {
+        ok: Type.Boolean(),
+        token: Type.Optional(Type.String()),
+        capability_id: Type.Optional(Type.String()),
+        subject: Type.Optional(Type.String()),
+        expires_ms: Type.Optional(Type.Integer()),
+        code: Type.Optional(Type.String()),
+        cause: Type.Optional(Type.String()),
+        reason: Type.Optional(Type.String()),
       },
       strict,
     ),
