@@ -1,6 +1,6 @@
 /** Access to kms for commands. */
 import { KmsClient } from '@ron/client';
-import { ADDRESS_PREFIX, type KeyInfo } from '@ron/proto';
+import { ADDRESS_PREFIX, isService, type KeyInfo } from '@ron/proto';
 import { CliError } from './exits.ts';
 import { addressOfFile } from './input-file.ts';
 import type { Io } from './io.ts';
@@ -21,7 +21,7 @@ export async function hashOfFile(path: string, signal: AbortSignal): Promise<str
   return (await addressOfFile(path, signal)).slice(ADDRESS_PREFIX.length);
 }
 
-/** The default key: the only one that can sign files. */
+/** The default key: the only one that can sign files, besides those of services. */
 export async function onlySigningKey(client: KmsClient): Promise<KeyInfo> {
   const found: KeyInfo[] = [];
   for await (const key of client.keys()) if (signsFiles(key)) found.push(key);
@@ -32,6 +32,7 @@ export async function onlySigningKey(client: KmsClient): Promise<KeyInfo> {
 }
 
 function signsFiles({ kid, state, public: { pubkey_b64, parts }, attestation_class, alg }: KeyInfo): boolean {
-  if (state !== 'enabled' || kid.split('/')[1] === 'raw') return false;
+  const [tenant, purpose] = kid.split('/');
+  if (state !== 'enabled' || purpose === 'raw' || isService(tenant)) return false;
   return alg !== 'x-wing' && attestation_class !== 'imported' && (pubkey_b64 ?? parts) !== undefined;
 }

@@ -86,7 +86,7 @@ suite('README', () => {
     node = new Process(cleanUps, [join(ROOT, 'apps/ron/src/main.ts'), 'up', '--base-port', '0'], { program, cwd: dir });
     await node.until('ready', () => node.stdout.includes('Ctrl-C'));
     const state = (await readState(homeAt(join(dir, '.ron'))))!;
-    for (const name of ['storage', 'edge'] as const)
+    for (const name of ['storage', 'edge', 'interop'] as const)
       ports.set(String(defaultPort(name)), new URL(state.services[name]!).port);
   });
   after(() => cleanUps.run());

@@ -3,6 +3,7 @@ export type { Answer, ByteReader, ByteStream, Fetch, FetchInit } from './answer.
 export * from './body.ts';
 export * from './edge-client.ts';
 export * from './index-client.ts';
+export * from './interop-client.ts';
 export * from './kms-client.ts';
 export * from './mailbox-client.ts';
 export * from './object-hasher.ts';

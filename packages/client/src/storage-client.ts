@@ -13,7 +13,7 @@ import { inPieces, isReplayable, replayable, streamOf, type PutBody, type Replay
 import { addressOf } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
 import { provenPrefix } from './proven-prefix.ts';
-import { requireSameAddress } from './receipt.ts';
+import { receiptOf } from './receipt.ts';
 import { sendStreamed } from './streamed-upload.ts';
 import { Transport, type TransportInit } from './transport.ts';
 import { PIECE_BYTES, uploadByTus } from './tus-upload.ts';
@@ -195,11 +195,6 @@ async function ignore(response: Answer): Promise<void> {
 /** Without a media type, a stored object keeps its own. */
 const typeHeader = ({ media_type }: PutInit): Record<string, string> =>
   media_type === undefined ? {} : { 'Content-Type': media_type };
-
-async function receiptOf(response: Answer, computed: Address): Promise<Receipt> {
-  const { address, size, durability } = (await response.json()) as Receipt;
-  return { address: requireSameAddress(address, computed), size, durability };
-}
 
 function isManifestOf(address: Address, manifest: ObjectManifest): boolean {
   const { chunks, subtrees } = manifest;

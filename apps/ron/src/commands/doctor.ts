@@ -12,7 +12,8 @@ export default command({
   about:
     'Checks Node, the directory, the clock, the limit on open files, the capabilities of the owner and of the services, the\n' +
     'services or their ports, the load and the peers of index, names that expire within 30 days, the packs and the disk of\n' +
-    'edge, and the topics, the dead letters, the ledgers and the disk of mailbox. Changes nothing.',
+    'edge, the topics, the dead letters, the ledgers and the disk of mailbox, and the providers, the secrets, the spool, the\n' +
+    'receipts and the brownout of interop. Changes nothing.',
   options: { dir: CONNECTION_OPTIONS.dir },
   args: [0, 0],
   examples: { 'ron doctor': 'list problems, each with the action that resolves it' },
@@ -40,6 +41,7 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     { checkIndex },
     { checkEdge, checkCacheDisk, checkPackFiles },
     { checkMailbox, checkMailboxDisk },
+    { checkInterop, checkInteropDirectory },
   ] = await Promise.all([
     import('../doctor/machine.ts'),
     import('../doctor/capabilities.ts'),
@@ -53,6 +55,7 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     import('../doctor/index-service.ts'),
     import('../doctor/edge-service.ts'),
     import('../doctor/mailbox-service.ts'),
+    import('../doctor/interop-service.ts'),
   ]);
   const recorded = await readState(home);
   const stated = recorded !== undefined && isAlive(recorded.pid) ? recorded.services : undefined;
@@ -74,7 +77,12 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
   ];
   if (!isRunning) {
     const edge = [...(await checkPackFiles(home)), ...(await checkCacheDisk(home))];
-    const own = [...(await checkVolumes(home)), ...edge, ...(await checkMailboxDisk(home))];
+    const own = [
+      ...(await checkVolumes(home)),
+      ...edge,
+      ...(await checkMailboxDisk(home)),
+      ...(await checkInteropDirectory(home)),
+    ];
     return [...common, ...own, ...(await services.checkPorts(SERVICE_TABLE))];
   }
   return [
@@ -85,5 +93,6 @@ async function examine(home: Home, io: Io, signal: AbortSignal): Promise<Finding
     ...(found.index === undefined ? [] : await checkIndex(home, io, signal)),
     ...(found.edge === undefined ? [] : await checkEdge(home, io, signal)),
     ...(found.mailbox === undefined ? [] : await checkMailbox(home, io, signal)),
+    ...(found.interop === undefined ? [] : await checkInterop(home, found.interop, io, signal)),
   ];
 }

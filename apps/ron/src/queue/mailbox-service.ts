@@ -52,4 +52,5 @@ export function topicArg(text: string): string {
 }
 
 /** `1 message`, `2 messages`. */
-export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
+export const counted = (count: number, noun: string, plural = `${noun}s`): string =>
+  `${count} ${count === 1 ? noun : plural}`;

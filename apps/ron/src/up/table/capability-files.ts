@@ -4,7 +4,7 @@
  * Contract: `ron up` renews these files and `ron doctor` checks them, both by this table.
  */
 import { OWNER_SUBJECT, ROOT_SUBJECT, serviceSubject, type MintInit } from '@ron/auth';
-import { scopesOf, type Service } from '@ron/proto';
+import { grantableScopesOf, scopesOf, type Service } from '@ron/proto';
 import type { Home } from '../../home.ts';
 import type { ServiceEntry } from './service-entry.ts';
 
@@ -57,5 +57,11 @@ export function ownerFile(home: Home, key_service: Service): CapabilityFile {
 
 /** The token for a service in `root.cap`. */
 export function rootWanted(service: Service): Wanted {
-  return { audience: service, scopes: scopesOf(service), subject: ROOT_SUBJECT, caveats: [], ttl_ms: ROOT_TTL_MS };
+  return {
+    audience: service,
+    scopes: grantableScopesOf(service),
+    subject: ROOT_SUBJECT,
+    caveats: [],
+    ttl_ms: ROOT_TTL_MS,
+  };
 }

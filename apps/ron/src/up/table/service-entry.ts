@@ -50,7 +50,10 @@ export interface Call {
   readonly isBackground?: boolean;
 }
 
-/** `key` names the file itself, or, with `name`, its directory. */
+/**
+ * `key` names the file itself, or, with `name`, a directory above it. A star in `name` stands for the names of all such files,
+ * and for the same text in `purpose`.
+ */
 export interface SealedFileOf {
   readonly key: string;
   readonly name?: string;

@@ -3,7 +3,7 @@ import { isIPv6 } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { AUDIENCE_LABEL, audiencePrefix } from '@ron/auth/audience-names';
 import type { ConfigSchema, KeyTable } from '@ron/config';
-import { defaultPort, type Service } from '@ron/proto';
+import { defaultPort, HOOKS_PREFIX, type Service } from '@ron/proto';
 import { hasNetwork, isLoopback, readNetwork } from '../../net/network.ts';
 import { knownVolumes } from './known-volumes.ts';
 import { portOf, type Call, type Defaults, type Place, type SealedFileOf, type ServiceEntry } from './service-entry.ts';
@@ -55,6 +55,34 @@ const SIGNS_FILLS: Call = {
   config: { url: 'edge.kms_url', capability_file: 'edge.kms_capability_file' },
 };
 
+/** Interop delivers webhooks to topics below `hooks.`. */
+const DELIVERS: Call = {
+  to: 'mailbox',
+  scopes: ['mailbox:send'],
+  caveats: [`name ^= ${HOOKS_PREFIX}`],
+  config: { url: 'interop.mailbox_url', capability_file: 'interop.mailbox_capability_file' },
+};
+
+/** Wraps the secrets of providers and signs receipts, with keys of its own tenant. */
+const WRAPS_AND_SIGNS: Call = {
+  to: 'kms',
+  purpose: 'hooks',
+  scopes: ['kms:create', 'kms:wrap', 'kms:unwrap', 'kms:sign', 'kms:read'],
+  caveats: ['tenant = interop'],
+  config: { url: 'auth.kms_url', capability_file: 'interop.kms_capability_file' },
+};
+
+/** Exchanges the capabilities of clients for those of storage: interop has none of its own. */
+const EXCHANGES: Call = {
+  to: 'passport',
+  purpose: 'exchange',
+  scopes: ['passport:exchange'],
+  config: { url: 'auth.passport_url', capability_file: 'interop.passport_capability_file' },
+};
+
+/** With the capabilities that passport gives in exchange. */
+const BRIDGES_OBJECTS: Call = { to: 'storage', scopes: [], config: { url: 'interop.storage_url' } };
+
 /** The calls of every service that checks capabilities and neither derives keys nor issues. */
 const authCalls = (name: Service): readonly Call[] => [derivesKeys(audiencePrefix(name)), POLLS_REVOCATIONS];
 
@@ -102,6 +130,12 @@ const PACK_THREADS = threadsOf(
 );
 
 const CACHE: SealedFileOf = { key: 'auth.cache_file', purpose: 'capability-cache' };
+
+/** One file for each provider of webhooks, and their catalog. */
+const PROVIDER_FILES: readonly SealedFileOf[] = [
+  { key: 'data_dir', name: 'providers/catalog', purpose: 'interop-catalog' },
+  { key: 'data_dir', name: 'providers/*.sealed', purpose: 'interop-provider/*' },
+];
 
 function service(name: Service, entry: string, row: Row, own: Defaults): ServiceEntry {
   const folder = new URL('.', entry);
@@ -192,6 +226,16 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
       is_optional: true,
     },
     withDataDir('edge'),
+  ),
+  service(
+    'interop',
+    import.meta.resolve('@ron/interop'),
+    {
+      calls: [...authCalls('interop'), DELIVERS, WRAPS_AND_SIGNS, EXCHANGES, BRIDGES_OBJECTS],
+      sealed_files: [CACHE, ...PROVIDER_FILES],
+      is_optional: true,
+    },
+    withDataDir('interop'),
   ),
   service(
     'kms',

@@ -1,0 +1,49 @@
+/** Providers as text. */
+import type { Descriptor, WebhookProviderDto, SecretDto } from '@ron/proto';
+import { columns, humanDuration, table } from '../format.ts';
+import { dateOf } from '../names/show-name.ts';
+import { counted } from '../queue/mailbox-service.ts';
+
+export function providerTable(providers: readonly WebhookProviderDto[], now_ms: number): string {
+  if (providers.length === 0) return 'no providers yet: add one with `ron hooks add`';
+  const head = ['PROVIDER', 'SCHEME', 'TOPIC', 'SECRETS', 'VERIFIED', 'STATE'];
+  const rows = providers.map(({ name, scheme, topic, secrets, problem }) => [
+    name,
+    scheme,
+    topic,
+    secrets.map((each) => secretShort(each, now_ms)).join('; '),
+    String(secrets.reduce((sum, { uses }) => sum + uses, 0)),
+    problem === undefined ? 'accepts' : `closed: ${problem}`,
+  ]);
+  return table(head, rows);
+}
+
+const secretShort = ({ version, ends_ms }: SecretDto, now_ms: number): string =>
+  ends_ms === undefined ? `v${version}` : `v${version} for ${humanDuration(Math.max(0, ends_ms - now_ms))} more`;
+
+export function providerText(provider: WebhookProviderDto, now_ms: number): string {
+  const { name, networks, origins, limits, secrets, problem } = provider;
+  return columns([
+    ['provider', name],
+    ['state', problem === undefined ? 'accepts webhooks' : `closed: ${problem}`],
+    ['scheme', schemeText(provider)],
+    ['topic', provider.topic],
+    ['networks', networks.length === 0 ? 'all' : networks.join(', ')],
+    ['origins', origins.length === 0 ? 'none: a request with the Origin header is refused' : origins.join(', ')],
+    ['limits', `${limits.rps}/s, ${limits.inflight} in process`],
+    ...secrets.map((each): [string, string] => [`secret v${each.version}`, secretText(each, now_ms)]),
+  ]);
+}
+
+function schemeText({ scheme, generic }: Descriptor): string {
+  if (generic === undefined) return scheme;
+  const { template, signature_header, prefix = '', encoding, algorithm } = generic;
+  return `${scheme}: ${signature_header}: ${prefix}<${encoding} HMAC-${algorithm} of ${template}>`;
+}
+
+function secretText({ kind, created_ms, ends_ms, uses, last_used_ms }: SecretDto, now_ms: number): string {
+  const last = last_used_ms === undefined ? '' : `, last ${dateOf(last_used_ms / 1000)}`;
+  const end = ends_ms === undefined ? '' : `, ends ${dateOf(ends_ms / 1000)}${ends_ms <= now_ms ? ' (ended)' : ''}`;
+  const type = kind === 'ed25519' ? 'Ed25519 public key' : 'HMAC';
+  return `${type}, since ${dateOf(created_ms / 1000)}${end}, verified ${counted(uses, 'delivery', 'deliveries')}${last}`;
+}
