@@ -7,7 +7,9 @@ import { PROCESS_KEYS } from '@ron/service';
 
 const INTEROP_KEYS = {
   data_dir: key.optional(
-    key.text({ doc: 'Directory of providers, spool and receipts. Required unless amnesia is enabled, which ignores it.' }),
+    key.text({
+      doc: 'Directory of providers, spool and receipts. Required unless amnesia is enabled, which ignores it.',
+    }),
   ),
   'interop.work': key.integer({
     default: 512,
@@ -38,7 +40,9 @@ const INTEROP_KEYS = {
     key.text({ doc: 'The mailbox of this node, `unix:PATH`. Default: none; webhooks get 503.' }),
   ),
   'interop.mailbox_capability_file': key.optional(
-    key.text({ doc: 'File, mode 0600, with the capability to send to topics below `hooks.`. Required with interop.mailbox_url.' }),
+    key.text({
+      doc: 'File, mode 0600, with the capability to send to topics below `hooks.`. Required with interop.mailbox_url.',
+    }),
   ),
   'interop.storage_url': key.optional(
     key.text({ doc: 'The storage of this node, `unix:PATH`. Default: none; `/put` and `/o` get 503.' }),
@@ -82,7 +86,12 @@ const BROWNOUT_KEYS = {
     max: 0.99,
     doc: 'Share of failed calls to an upstream above which a brownout begins. It ends below half of it.',
   }),
-  'brownout.window': key.duration({ default: '5m', min: '1s', max: '1h', doc: 'The time over which errors are counted.' }),
+  'brownout.window': key.duration({
+    default: '5m',
+    min: '1s',
+    max: '1h',
+    doc: 'The time over which errors are counted.',
+  }),
   'brownout.p95': key.duration({
     default: '500ms',
     min: '10ms',
@@ -120,19 +129,30 @@ const SPOOL_KEYS = {
 };
 
 const RECEIPT_KEYS = {
-  'receipts.max_age': key.duration({ default: '90d', min: '1h', max: '3660d', doc: 'How long signed receipts are kept.' }),
+  'receipts.max_age': key.duration({
+    default: '90d',
+    min: '1h',
+    max: '3660d',
+    doc: 'How long signed receipts are kept.',
+  }),
   'receipts.max_bytes': key.size({
     default: '2GiB',
     min: '8MiB',
     max: '1TiB',
     doc: 'Disk space for receipts. The oldest signed ones are removed first.',
   }),
+};
+
+const STATE_KEYS = {
   'audit.sink': key.oneOf(['file', 'stdout', 'memory'], {
     default: 'file',
     doc: 'Where audit events go: `audit.log` in data_dir, standard output, or memory only. Amnesia forces memory.',
   }),
   'amnesia.enabled': key.boolean({ default: false, doc: 'Keep all state in memory and write nothing to disk.' }),
   'amnesia.bytes_max': key.size({ default: '64MiB', min: '8MiB', max: '1TiB', doc: 'Memory for receipts in amnesia.' }),
+};
+
+const READ_KEYS = {
   'auth.reads': key.boolean({ default: false, doc: 'Whether reads of objects need the scope interop:get.' }),
 };
 
@@ -150,6 +170,8 @@ const KEYS = {
   ...BROWNOUT_KEYS,
   ...SPOOL_KEYS,
   ...RECEIPT_KEYS,
+  ...STATE_KEYS,
+  ...READ_KEYS,
   ...AUTH_KEYS,
 };
 
@@ -159,7 +181,10 @@ export const schema = defineConfig(KEYS, (config, report) => {
   checkPassportKeys(config, report);
   const { interop, amnesia } = config;
   if (!config.secrets.cache && !amnesia.enabled && !wrapsSecrets(config))
-    report('secrets.cache', 'true, because no kms wraps secrets: auth.kms_url and interop.kms_capability_file are not both set');
+    report(
+      'secrets.cache',
+      'true, because no kms wraps secrets: auth.kms_url and interop.kms_capability_file are not both set',
+    );
   if (config.data_dir === undefined && !amnesia.enabled)
     report('data_dir', 'a directory, unless amnesia.enabled is set');
   if (interop.mailbox_url !== undefined) {

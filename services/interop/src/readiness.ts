@@ -15,7 +15,13 @@ export interface GatesInit {
   readonly upstreams: { readonly problems: Readonly<Record<'brownout' | 'mailbox' | 'storage' | 'passport', Sample>> };
 }
 
-export function gatesOf({ receipts, providers, spool, queues, upstreams }: GatesInit): Readonly<Record<string, GateInit>> {
+export function gatesOf({
+  receipts,
+  providers,
+  spool,
+  queues,
+  upstreams,
+}: GatesInit): Readonly<Record<string, GateInit>> {
   const { problems } = upstreams;
   const bridge = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['bridge'], sample });
   const put = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['put'], sample });

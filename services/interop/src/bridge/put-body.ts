@@ -1,0 +1,72 @@
+/**
+ * The body of `/put`: whole if it is declared to be small, otherwise as chunks.
+ *
+ * Bound: `WHOLE_BYTES_MAX` for a body of declared length without a coding, two chunks for any other. Cancellation: by the stream.
+ */
+import type { RouteContext } from '@ron/ingress';
+import { RonError } from '@ron/kernel';
+import { ADDRESS_PREFIX, isAddress, type Address } from '@ron/proto';
+import { chunksOf } from './chunks.ts';
+
+type Headers = RouteContext['headers'];
+
+/** Larger bodies, and those of unknown length, are streamed. */
+export const WHOLE_BYTES_MAX = 1024 * 1024;
+
+/** The beginning of a body: all of it, or its first chunks and those that may follow. */
+type Beginning =
+  | { readonly whole: Uint8Array }
+  | { readonly first: Uint8Array[]; readonly rest: AsyncGenerator<Uint8Array, void, void> };
+
+/** Reads a body until it is complete, or too long to be kept. */
+export async function beginningOf({
+  body_bytes,
+  stream,
+  headers,
+}: Pick<RouteContext, 'body_bytes' | 'stream' | 'headers'>): Promise<Beginning> {
+  if (body_bytes !== undefined) return { whole: body_bytes };
+  const length = declaredLength(headers);
+  // Of unknown length: two chunks at most, then it is streamed.
+  const kept_bytes_max = length !== undefined && length <= WHOLE_BYTES_MAX ? length : 0;
+  const rest = chunksOf(stream);
+  const first: Uint8Array[] = [];
+  let bytes = 0;
+  while (bytes <= kept_bytes_max || first.length < 2) {
+    const { value, done } = await rest.next();
+    if (done === true) return { whole: first.length === 1 ? first[0]! : Buffer.concat(first, bytes) };
+    first.push(value);
+    bytes += value.length;
+  }
+  return { first, rest };
+}
+
+/** Does not keep the chunks that it has yielded. */
+export async function* concat(
+  first: Uint8Array[],
+  rest: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array, void, void> {
+  for (let chunk = first.shift(); chunk !== undefined; chunk = first.shift()) yield chunk;
+  yield* rest;
+}
+
+/** The address in `X-Content-B3`: 64 hex digits, with or without `b3:`. */
+export function statedAddress(values: readonly string[]): Address | undefined {
+  const [value, ...more] = values;
+  if (value === undefined) return undefined;
+  const address = value.startsWith(ADDRESS_PREFIX) ? value : `${ADDRESS_PREFIX}${value}`;
+  if (more.length > 0 || !isAddress(address)) {
+    throw new RonError('bad_request', 'X-Content-B3 is one BLAKE3 hash of 64 lower-case hex digits');
+  }
+  return address;
+}
+
+/** Undefined for chunked bodies and for those with a content coding: their decoded length is not known. */
+export function declaredLength(headers: Headers): number | undefined {
+  const length = headers['content-length'];
+  return length === undefined || isCoded(headers) ? undefined : Number(length);
+}
+
+export function isCoded(headers: Headers): boolean {
+  const coding = headers['content-encoding'];
+  return coding !== undefined && coding !== 'identity';
+}

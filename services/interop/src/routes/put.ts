@@ -1,0 +1,50 @@
+/** `POST /put`. */
+import { route, Type, type Route } from '@ron/ingress';
+import { ADDRESS_PATTERN, type Durability, type ObjectReceipt } from '@ron/proto';
+import type { PutBridge } from '../bridge/put.ts';
+import { WHOLE_BYTES_MAX } from '../bridge/put-body.ts';
+
+type Fields<T> = { readonly [K in keyof T]: unknown };
+
+const strict = { additionalProperties: false } as const;
+const Count = Type.Integer({ minimum: 0 });
+const DurabilitySchema = Type.Object(
+  { fsynced: Type.Boolean(), copies: Count, target: Count } satisfies Fields<Durability>,
+  strict,
+);
+const Receipt = Type.Object(
+  {
+    address: Type.String({ pattern: ADDRESS_PATTERN }),
+    size: Count,
+    durability: DurabilitySchema,
+  } satisfies Fields<ObjectReceipt>,
+  strict,
+);
+
+export interface PutRoutesInit {
+  readonly put: Pick<PutBridge, 'handle'>;
+  readonly bytes_max: number;
+  readonly decoded_bytes_max: number;
+}
+
+export function putRoutes({ put, bytes_max, decoded_bytes_max }: PutRoutesInit): Route[] {
+  return [
+    route({
+      method: 'POST',
+      path: '/put',
+      summary:
+        'Stores a body in storage and returns its receipt. Larger ones are streamed; X-Content-B3 states the address of a stream.',
+      scope: 'interop:put',
+      // Known at the end of the body.
+      facts_later: ['address'],
+      lane: 'put',
+      // No total deadline: a body may take as long as its client keeps sending. `request` begins at its last byte.
+      body: 'stream',
+      body_bytes_max: bytes_max,
+      decoded_bytes_max,
+      gather_bytes_max: WHOLE_BYTES_MAX,
+      schema: { response: { 200: Receipt, 201: Receipt } },
+      handler: (context) => put.handle(context),
+    }),
+  ];
+}
