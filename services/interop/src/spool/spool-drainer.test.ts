@@ -1,0 +1,199 @@
+/** The drainer sends in order, around providers that wait, and survives an outage of mailbox. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
+import { VirtualSched } from '@ron/kernel/testing';
+import { CrashFileSystem, FaultyDisk } from '@ron/log/testing';
+import { eventually, tempDirFor } from '@ron/testkit';
+import { deliveryOf, drain, FakeMailbox, openSpool, ulidOf } from './testing/make.ts';
+
+test('deliveries reach mailbox in the order of each provider, and leave the disk', async () => {
+  const { spool, events } = await openSpool({ fs: new CrashFileSystem() });
+  for (let n = 1; n <= 300; n++) await spool.append(deliveryOf(n, n % 2 === 0 ? 'a' : 'b', 10), NEVER);
+  const { mailbox, stop } = drain(spool);
+  await eventually('the spool is empty', () => spool.count === 0 && spool.bytes === 0);
+  await stop();
+  for (const parity of [0, 1]) {
+    const ids = mailbox.stored.filter((_, at) => at % 2 === parity);
+    assert.deepEqual(ids, ids.toSorted());
+  }
+  assert.equal(new Set(mailbox.stored).size, 300);
+  assert.ok(mailbox.calls.every(({ length }) => length <= 128));
+  assert.deepEqual(
+    events.map(({ kind }) => kind),
+    ['spool began', 'spool began', 'spool emptied'],
+  );
+  await spool.close();
+});
+
+test('a full topic stops its own provider only; it is tried with one delivery at a time, and its order stays', async () => {
+  const { spool } = await openSpool({ fs: new CrashFileSystem() });
+  const mailbox = new FakeMailbox();
+  let isFull = true;
+  mailbox.refuse = ({ topic }) => (topic === 'hooks.a' && isFull ? 'full' : undefined);
+  for (let n = 1; n <= 10; n++) await spool.append(deliveryOf(n, n % 2 === 0 ? 'a' : 'b'), NEVER);
+  const { full, events, stop } = drain(spool, mailbox);
+  await eventually('the other provider is sent', () => !spool.holds('b'));
+  await spool.append(deliveryOf(11, 'b'), NEVER);
+  await eventually('it goes on', () => !spool.holds('b'));
+  assert.ok(full.has('hooks.a'));
+  await eventually(
+    'the full topic is tried again',
+    () => mailbox.calls.filter((call) => call.length === 1 && call[0] === ulidOf(2)).length >= 2,
+  );
+  isFull = false;
+  await eventually('the topic has room', () => spool.count === 0);
+  await stop();
+  const even = mailbox.stored.filter((id) => [2, 4, 6, 8, 10].map(ulidOf).includes(id));
+  assert.deepEqual(even, [2, 4, 6, 8, 10].map(ulidOf));
+  assert.ok(!full.has('hooks.a'));
+  assert.deepEqual(
+    events.map(({ kind }) => kind),
+    ['topic full', 'topic has room'],
+  );
+  await spool.close();
+});
+
+test('a refused topic keeps its deliveries; a conflict is dropped and reported', async () => {
+  const { spool } = await openSpool({ fs: new CrashFileSystem() });
+  const mailbox = new FakeMailbox();
+  mailbox.refuse = ({ topic }) => (topic === 'hooks.a' ? 'topic' : undefined);
+  mailbox.bodies.set(deliveryOf(2).idempotency_key, 'another body');
+  await spool.append(deliveryOf(1, 'a'), NEVER);
+  await spool.append(deliveryOf(2, 'b'), NEVER);
+  await spool.append(deliveryOf(3, 'b'), NEVER);
+  const { drainer, events, stop } = drain(spool, mailbox);
+  await eventually('the other provider is sent', () => !spool.holds('b'));
+  await stop();
+  assert.equal(spool.count, 1);
+  assert.ok(spool.holds('a'));
+  assert.deepEqual(mailbox.stored, [ulidOf(3)]);
+  assert.equal(drainer.conflicts_total, 1);
+  assert.deepEqual(events.map(({ kind }) => kind).toSorted(), ['spool conflict', 'topic refused']);
+  await spool.close();
+});
+
+test('[interop I-4] an outage of mailbox costs one call for each backoff, and ends without loss', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const { spool } = await openSpool({ fs: new CrashFileSystem() });
+    const settle = async (): Promise<void> => {
+      for (let turn = 0; turn < 60; turn++) await new Promise((resolve) => setImmediate(resolve));
+    };
+    const append = spool.append(deliveryOf(1), NEVER);
+    await settle();
+    await append;
+    const mailbox = new FakeMailbox();
+    mailbox.isAway = true;
+    const { stop } = drain(spool, mailbox);
+    for (let second = 0; second < 60; second++) {
+      await clock.advance(1000);
+      spool.changed.notifyOne();
+      await settle();
+    }
+    const tries = mailbox.calls.length;
+    assert.ok(tries >= 15 && tries <= 40, `${tries} calls in a minute`);
+    mailbox.canTry = false;
+    await clock.advance(10_000);
+    await settle();
+    assert.ok(mailbox.calls.length <= tries + 1, 'the breaker is open');
+    mailbox.canTry = true;
+    mailbox.isAway = false;
+    await clock.advance(2000);
+    await settle();
+    assert.deepEqual(mailbox.stored, [ulidOf(1)]);
+    await stop();
+    const closed = spool.close();
+    await settle();
+    await closed;
+  });
+});
+
+test('a delivery without a receipt gets it before it is sent after a restart, and waits while the log fails', async () => {
+  const fs = new CrashFileSystem();
+  const { spool } = await openSpool({ fs });
+  await spool.append(deliveryOf(1), NEVER);
+  await spool.close();
+  const { spool: again } = await openSpool({ fs });
+  const drained = drain(again);
+  drained.receipts.isFailing = true;
+  await eventually('the receipt cannot be written', () => drained.events.length > 0);
+  assert.deepEqual(drained.mailbox.calls, []);
+  await again.append(deliveryOf(2, 'b'), NEVER);
+  await eventually('another provider goes on', () => drained.mailbox.stored.length === 1);
+  drained.receipts.isFailing = false;
+  let receipts = 0;
+  drained.mailbox.onSend = async () => void (receipts = drained.receipts.written.length);
+  await eventually('it is sent', () => drained.mailbox.stored.length === 2);
+  assert.equal(receipts, 1, 'the receipt comes first');
+  assert.deepEqual(drained.receipts.written, [ulidOf(1)], 'the sender writes that of a new delivery');
+  await drained.stop();
+  await again.close();
+});
+
+test('a delivery that a late call stored meanwhile is not sent', async () => {
+  const { spool } = await openSpool({ fs: new CrashFileSystem() });
+  const mailbox = new FakeMailbox();
+  mailbox.canTry = false;
+  await spool.append(deliveryOf(1), NEVER);
+  await spool.append(deliveryOf(2), NEVER);
+  const { stop } = drain(spool, mailbox);
+  spool.delivered(ulidOf(1));
+  mailbox.canTry = true;
+  await eventually('the spool is empty', () => spool.count === 0);
+  await stop();
+  assert.deepEqual(mailbox.stored, [ulidOf(2)]);
+  await spool.close();
+});
+
+test('[interop I-6] a stop finishes the batch in flight; a killed task sends no second batch beside it', async () => {
+  const { spool } = await openSpool({ fs: new CrashFileSystem() });
+  const mailbox = new FakeMailbox();
+  const held = Promise.withResolvers<void>();
+  mailbox.onSend = () => held.promise;
+  await spool.append(deliveryOf(1), NEVER);
+  const { drainer, stop } = drain(spool, mailbox);
+  await eventually('the call is in flight', () => mailbox.calls.length === 1);
+  const killed = new AbortController();
+  const second = drainer.run({ stopping: NEVER, signal: killed.signal });
+  for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(mailbox.calls.length, 1);
+  killed.abort(new Error('killed'));
+  await assert.rejects(second, /killed/);
+  const stopped = stop();
+  held.resolve();
+  await stopped;
+  assert.equal(spool.count, 0);
+  await spool.close();
+});
+
+test('a record that cannot be read stops its own provider only, and is sent once the disk recovers', async (t) => {
+  const disk = new FaultyDisk();
+  const { spool } = await openSpool({ dir: tempDirFor(t), fs: disk });
+  await spool.append(deliveryOf(1, 'a', 5000), NEVER);
+  await spool.append(deliveryOf(2, 'b', 100), NEVER);
+  disk.badSector('.seg', 0, 4096);
+  const { mailbox, events, stop } = drain(spool);
+  await eventually('the other provider is sent', () => mailbox.stored.length === 1);
+  await eventually('the problem is reported', () => events.some(({ kind }) => kind === 'spool unreadable'));
+  disk.mend();
+  await eventually('it is sent', () => mailbox.stored.length === 2);
+  await stop();
+  await spool.close();
+});
+
+test('a record that is damaged is reported and dropped', async () => {
+  const fs = new CrashFileSystem();
+  const { spool, events } = await openSpool({ fs });
+  await spool.append(deliveryOf(1, 'a', 5000), NEVER);
+  await spool.append(deliveryOf(2, 'a', 100), NEVER);
+  const [path] = [...fs.files().keys()];
+  fs.damage(path!, (bytes) => bytes.with(1000, 0xff));
+  const { mailbox, stop } = drain(spool);
+  await eventually('the next one is sent', () => mailbox.stored.length === 1);
+  await stop();
+  assert.deepEqual(mailbox.stored, [ulidOf(2)]);
+  assert.equal(spool.damaged_total, 1);
+  assert.ok(events.some((event) => event.kind === 'spool damaged' && event.problem.includes(ulidOf(1))));
+  await spool.close();
+});

@@ -1,0 +1,273 @@
+/**
+ * The spool: verified webhooks on disk while mailbox is away, in the order of each provider.
+ *
+ *     append --> log (synced) --> take, read --> mailbox --> settle --> settled record, space given back
+ *
+ * Contract: `append` resolves once the delivery is durable; it is then kept until it is settled. An idempotency key is stored
+ * once: further appends get the first id, and wait for the same sync. `holds` is true from the beginning of an append until the
+ * delivery is settled, so newer deliveries of the provider never overtake it. A settled delivery is not taken again; after a
+ * crash it may be, and mailbox answers with a duplicate. A record that is damaged is reported, counted and dropped.
+ * Bound: spool-limits.ts; a provider gets half of the room and half of the deliveries. Overflow: `full`. A full disk is
+ * `storage_full`, any other failure `not_ready`; the delivery was not stored then. In memory: one row for each delivery
+ * (delivery-table.ts), the ids of `SettledIds`; payloads stay on the disk. Amnesia has no spool: always `full`.
+ * Cancellation: an append whose signal aborts before it is being written rejects; later its outcome is that of the write.
+ *
+ * One task takes, settles and maintains: the drainer (spool-drainer.ts).
+ */
+import { NEVER, Notify, touch } from '@ron/kernel';
+import { recordBytes, type Appended, type DurableRecord, type FileSystem, type SegmentLog } from '@ron/log';
+import { formatUlid, isUlid, ulidBytes } from '@ron/proto';
+import { decodeDelivery, encodeSettled, keyBytes, type SpooledDelivery } from './store/delivery-record.ts';
+import { FLAG, NONE, type Slot } from './state/delivery-table.ts';
+import { SettledIds } from './store/settled-ids.ts';
+import { PendingAppend, SpoolAppends, type AppendResult } from './spool-appends.ts';
+import { SpoolCondition, type SpoolEvent } from './spool-condition.ts';
+import { spoolLimits, type SpoolLimits, type SpoolLimitsInit } from './store/spool-limits.ts';
+import { openSpoolLog } from './store/spool-log.ts';
+import { Move, SpoolReclaimer } from './store/spool-reclaimer.ts';
+import { SpoolRoom } from './spool-room.ts';
+import { SpoolState } from './state/spool-state.ts';
+import { takeFairly, type TakeLimits, type Ticket } from './state/take-fairly.ts';
+
+export type { Delivery, SpooledDelivery } from './store/delivery-record.ts';
+export type { AppendResult } from './spool-appends.ts';
+export type { SpoolEvent } from './spool-condition.ts';
+export type { Ticket } from './state/take-fairly.ts';
+
+export interface SpoolInit extends SpoolLimitsInit {
+  /** Undefined in amnesia: nothing is spooled. */
+  readonly dir: string | undefined;
+  readonly fs?: FileSystem;
+  readonly onEvent: (event: SpoolEvent) => void;
+  /** Models use smaller pages. */
+  readonly page_bits?: number;
+  /** Ends the replay. */
+  readonly signal: AbortSignal;
+}
+
+const NO_IDS = new Uint8Array(0);
+/** The record that probes the disk. */
+const PROBE_BYTES = recordBytes(0, 0);
+
+export class Spool implements AsyncDisposable {
+  /** Notified when there may be something to send or to settle. */
+  readonly changed = new Notify('spool.changed');
+  readonly #init: SpoolInit;
+  readonly #limits: SpoolLimits;
+  readonly #state: SpoolState;
+  readonly #room: SpoolRoom;
+  readonly #appends: SpoolAppends;
+  readonly #settled = new SettledIds();
+  readonly #condition: SpoolCondition;
+  #log: SegmentLog | undefined;
+  #reclaimer: SpoolReclaimer | undefined;
+
+  private constructor(init: SpoolInit) {
+    this.#init = init;
+    this.#limits = spoolLimits(init);
+    this.#condition = new SpoolCondition(init.onEvent);
+    this.#state = new SpoolState(init.deliveries_max, init.page_bits);
+    this.#room = new SpoolRoom(this.#limits, this.#state, () => this.bytes);
+    this.#appends = new SpoolAppends({
+      state: this.#state,
+      room: this.#room,
+      condition: this.#condition,
+      settle: (slot) => this.#settle(slot),
+      onChange: () => this.changed.notifyOne(),
+      onBegan: (provider) => init.onEvent({ kind: 'spool began', provider }),
+    });
+  }
+
+  /** Replays the log. Rejects with `not_ready` if the disk fails. */
+  static async open(init: SpoolInit): Promise<Spool> {
+    const spool = new Spool(init);
+    await spool.#open(init);
+    return spool;
+  }
+
+  async #open({ dir, fs, signal }: SpoolInit): Promise<void> {
+    if (dir === undefined) return;
+    const [state, limits] = [this.#state, this.#limits];
+    const onDurable = (records: readonly DurableRecord[], places: readonly Appended[]): void => {
+      for (const [index, { context }] of records.entries()) this.#onDurable(context, places[index]!);
+    };
+    const onDamage = (problem: string): void => this.#condition.damaged(problem);
+    const log = await openSpoolLog({ dir, fs, limits, state, onDurable, onDamage, signal });
+    const drop = (slot: Slot): void => this.#drop(slot);
+    this.#log = log;
+    this.#reclaimer = new SpoolReclaimer({ log, state, limits, drop });
+    // A read-only disk: its deliveries are still sent.
+    if (log.refusal !== undefined) this.#condition.failed(log.refusal);
+  }
+
+  /** Bytes of the log on disk. */
+  get bytes(): number {
+    return this.#log?.files.totals().bytes ?? 0;
+  }
+
+  /** Deliveries that wait. */
+  get count(): number {
+    return this.#state.table.size;
+  }
+
+  /** When the oldest delivery that waits was received; undefined if none waits. */
+  get oldest_ms(): number | undefined {
+    return this.#state.oldest_ms;
+  }
+
+  /** Damaged parts of the log, and deliveries whose record was damaged, since the start. */
+  get damaged_total(): number {
+    return this.#condition.damaged_total;
+  }
+
+  /** Whether `maintain` or `removeSettled` may have work although nothing waits. */
+  get needsMaintenance(): boolean {
+    return this.bytes > 0 || this.isFailing;
+  }
+
+  /** The last write failed: `maintain` probes the disk. */
+  get isFailing(): boolean {
+    return this.#condition.failure !== undefined;
+  }
+
+  /** Why deliveries cannot be spooled now or soon; undefined if they can. Not set in amnesia. */
+  get problem(): string | undefined {
+    return this.#condition.failure ?? (this.#log && this.#room.problem);
+  }
+
+  /** Whether deliveries of the provider wait, so that newer ones go behind them. */
+  holds(provider: string): boolean {
+    touch(this);
+    return this.#state.queues.get(provider) !== undefined;
+  }
+
+  /** The id of the delivery with this key, if it is in the spool. */
+  idOf(idempotency_key: string): string | undefined {
+    touch(this);
+    const slot = this.#state.table.findKey(keyBytes(idempotency_key));
+    return slot === NONE ? undefined : this.#idOf(slot);
+  }
+
+  /** Resolves when the delivery is durable. A key that is in the spool gets the first id. */
+  async append(delivery: SpooledDelivery, signal: AbortSignal): Promise<AppendResult> {
+    return this.#log === undefined ? 'full' : await this.#appends.append(this.#log, delivery, signal);
+  }
+
+  /** The delivery is in mailbox: it is not sent again. */
+  delivered(id: string): void {
+    touch(this);
+    if (!isUlid(id)) return;
+    const { table } = this.#state;
+    const slot = table.findId(ulidBytes(id));
+    if (slot === NONE) return;
+    if (this.#state.isPending(slot)) table.setFlags(slot, table.flagsOf(slot) | FLAG.delivered);
+    else this.#settle(slot);
+    this.changed.notifyOne();
+  }
+
+  /**
+   * The next deliveries, fairly over the providers, each provider's in order. `allowance` is how many of a provider's may be
+   * taken. They stay in the spool until they are settled.
+   */
+  take(limits: TakeLimits, allowance: (provider: string) => number): readonly Ticket[] {
+    touch(this);
+    return takeFairly(this.#state, limits, allowance);
+  }
+
+  /** The delivery, verified; undefined if its record is damaged. Rejects if the disk cannot be read. */
+  async read({ segment, offset, payload_bytes, meta_bytes }: Ticket): Promise<SpooledDelivery | undefined> {
+    const record = await this.#log?.read({ segment, offset }, payload_bytes, meta_bytes);
+    return record && decodeDelivery(record);
+  }
+
+  /** They are in mailbox: they are not taken again. */
+  settle(tickets: readonly Ticket[]): void {
+    touch(this);
+    for (const { id } of tickets) {
+      const slot = this.#state.table.findId(id);
+      if (slot !== NONE) this.#settle(slot);
+    }
+  }
+
+  /** The record of a delivery is damaged: it is reported and dropped. */
+  drop({ id }: Ticket): void {
+    touch(this);
+    const slot = this.#state.table.findId(id);
+    if (slot !== NONE) this.#drop(slot);
+  }
+
+  /** Whether the delivery of a ticket still waits. */
+  has({ id }: Ticket): boolean {
+    touch(this);
+    return this.#state.table.findId(id) !== NONE;
+  }
+
+  /** Writes settled records and gives back space, one segment at most. After a failure it probes the disk. */
+  async maintain(signal: AbortSignal): Promise<void> {
+    const [log, reclaimer] = [this.#log, this.#reclaimer];
+    if (log === undefined || reclaimer === undefined) return;
+    const isIdle = this.#settled.size === 0 && !reclaimer.isDue;
+    if (isIdle && (!this.isFailing || !this.#room.hasForSettled(PROBE_BYTES))) return;
+    await this.#onDisk(async () => {
+      if (isIdle) await log.append([encodeSettled(NO_IDS)], signal);
+      await this.#writeSettled(signal);
+      if (reclaimer.isDue) await reclaimer.removeOldest(signal);
+    });
+  }
+
+  /** Removes the bodies of settled deliveries from the disk if nothing waits. */
+  async removeSettled(signal: AbortSignal): Promise<void> {
+    const reclaimer = this.#reclaimer;
+    if (reclaimer !== undefined && this.bytes > 0) await this.#onDisk(() => reclaimer.removeAll(signal));
+  }
+
+  /** Writes what is settled, syncs and closes the log. */
+  async close(): Promise<void> {
+    // A failed write means that some deliveries are sent again, as duplicates.
+    await this.#writeSettled(NEVER).catch((error: unknown) => void this.#condition.failed(error));
+    await this.#log?.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #onDurable(context: unknown, place: Appended): void {
+    if (context instanceof PendingAppend) this.#appends.onDurable(context, place);
+    else if (context instanceof Move) this.#reclaimer!.moved(context, place);
+  }
+
+  #settle(slot: Slot): void {
+    this.#settled.add(this.#state.table.idOf(slot));
+    this.#remove(slot);
+  }
+
+  #drop(slot: Slot): void {
+    const provider = this.#state.queues.at(this.#state.table.providerOf(slot)).provider;
+    this.#condition.damaged(`the record of the delivery ${this.#idOf(slot)} of ${provider} is damaged`);
+    this.#settle(slot);
+  }
+
+  #remove(slot: Slot): void {
+    this.#state.remove(slot);
+    if (this.count === 0) this.#init.onEvent({ kind: 'spool emptied' });
+  }
+
+  async #writeSettled(signal: AbortSignal): Promise<void> {
+    const hasRoom = (bytes: number): boolean => this.#room.hasForSettled(bytes);
+    if (this.#log !== undefined) await this.#settled.write(this.#log, hasRoom, signal);
+  }
+
+  async #onDisk(work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+      this.#condition.succeeded();
+    } catch (error) {
+      throw this.#condition.failed(error);
+    }
+  }
+
+  #idOf(slot: Slot): string {
+    return formatUlid(this.#state.table.idOf(slot));
+  }
+}

@@ -1,0 +1,97 @@
+/**
+ * Opens the log of the spool and replays it into the index.
+ *
+ * Contract: afterwards the index has each delivery without a settled record, in the order in which it was accepted. A copy that
+ * a crash left beside its original counts once. Damage is reported, never skipped silently; the other records survive.
+ * Bound: as in SegmentLog. Cancellation: by the signal.
+ */
+import {
+  type Appended,
+  type DurableRecord,
+  type FileSystem,
+  type Position,
+  type RecordHead,
+  SegmentLog,
+} from '@ron/log';
+import { decodeIndexed, decodeSettled, RECORD } from './delivery-record.ts';
+import { NONE, type RowPlace } from '../state/delivery-table.ts';
+import type { SpoolLimits } from './spool-limits.ts';
+import type { SpoolState } from '../state/spool-state.ts';
+
+export interface SpoolLogInit {
+  readonly dir: string;
+  readonly fs?: FileSystem | undefined;
+  readonly limits: SpoolLimits;
+  readonly state: SpoolState;
+  readonly onDurable: (records: readonly DurableRecord[], places: readonly Appended[]) => void;
+  /** Called for each part of the log that is damaged. */
+  readonly onDamage: (problem: string) => void;
+  readonly signal: AbortSignal;
+}
+
+export async function openSpoolLog({ dir, fs, limits, onDurable, signal, ...init }: SpoolLogInit): Promise<SegmentLog> {
+  const replay = new Replay(init);
+  const log = await SegmentLog.open({
+    dir,
+    ...(fs !== undefined && { fs }),
+    segment_bytes: limits.segment_bytes,
+    // The other deliveries are still sent.
+    skipsUnreadable: true,
+    onRecord: (head, position, body) => replay.record(head, position, body),
+    onDamage: ({ segment, offset, bytes, what }) =>
+      init.onDamage(`${what} of ${bytes} bytes in segment ${segment} at ${offset}`),
+    onDurable,
+    signal,
+  });
+  replay.end();
+  return log;
+}
+
+class Replay {
+  readonly #state: SpoolState;
+  readonly #onDamage: (problem: string) => void;
+  #seq_last = 0;
+  #isSorted = true;
+
+  constructor({ state, onDamage }: Pick<SpoolLogInit, 'state' | 'onDamage'>) {
+    this.#state = state;
+    this.#onDamage = onDamage;
+  }
+
+  record(head: RecordHead, position: Position, body: Buffer): void {
+    if (head.type === RECORD.settled) this.#settled(body.subarray(0, head.payload_bytes));
+    else this.#delivery(head, { ...position, seq: head.seq }, body.subarray(head.payload_bytes));
+  }
+
+  /** Moved records lie behind newer ones: the numbers have the order. */
+  end(): void {
+    if (this.#isSorted) return;
+    for (const queue of this.#state.queues) this.#state.queues.sort(queue);
+  }
+
+  #settled(payload: Buffer): void {
+    for (const id of decodeSettled(payload)) {
+      const slot = this.#state.table.findId(id);
+      if (slot !== NONE) this.#state.remove(slot);
+    }
+  }
+
+  #delivery(head: RecordHead, place: RowPlace, meta: Buffer): void {
+    const indexed = head.type === RECORD.delivery ? decodeIndexed(meta) : undefined;
+    if (indexed === undefined) {
+      this.#onDamage(`unknown record in segment ${place.segment} at ${place.offset}`);
+      return;
+    }
+    const known = this.#state.table.findKey(head.id);
+    if (known !== NONE && this.#state.table.placeOf(known).seq === place.seq) {
+      this.#state.move(known, place);
+      return;
+    }
+    // A key is only accepted again once its first delivery was settled: a crash lost that record.
+    if (known !== NONE) this.#state.remove(known);
+    const { payload_bytes, meta_bytes } = head;
+    this.#state.addReplayed({ ...indexed, key: head.id, payload_bytes, meta_bytes }, place);
+    if (place.seq < this.#seq_last) this.#isSorted = false;
+    this.#seq_last = Math.max(this.#seq_last, place.seq);
+  }
+}
