@@ -301,9 +301,13 @@ export class Exchange extends RequestHead implements InflightRequest, RouteConte
     if (left) {
       this.#deadline?.cancel(clientLeft());
       this.#gone?.abort(clientLeft());
-      this.incoming?.fail(clientLeft());
-      this.buffered?.fail(clientLeft());
     } else this.#deadline?.[Symbol.dispose]();
+    // A handler that waits for the body would hold its permit and its worker until the client sends more, or for ever.
+    const error = left
+      ? clientLeft()
+      : new RonError('canceled', 'the request was answered before its body was complete');
+    this.incoming?.fail(error);
+    this.buffered?.fail(error);
     const seconds = (sched.now_ms() - this.start_ms) / 1000;
     this.#host.finished(this, left ? 0 : this.res.statusCode, seconds);
   }
