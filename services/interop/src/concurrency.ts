@@ -34,7 +34,7 @@ export const concurrency = declareConcurrency({
       capacity: 128,
       config_key: 'interop.work',
       config_share: 0.25,
-      lanes: ['put'],
+      lanes: [{ name: 'put', key: 'address' }],
       budget_ms: 2000,
       from: 'listener',
       to: 'put_pool',
@@ -56,17 +56,19 @@ export const concurrency = declareConcurrency({
       policy: 'drop oldest',
       overflow: 'the oldest audit event is lost and counted',
       metric: 'audit_drop_total',
-      from: 'listener, sender, spool_drainer, receipt_signer',
+      from: 'listener, audit_sink',
       to: 'audit_sink',
     },
     events: {
       kind: 'broadcast',
       capacity: 1024,
+      // More than `server.events_max` allows streams, which then answers 429.
+      subscribers_max: 4096,
       config_key: 'interop.broadcast',
-      from: 'listener, sender, spool_drainer, receipt_signer, brownout_sentinel, secret_refresh',
+      from: 'listener, sender, audit_sink, spool_drainer, receipt_signer, brownout_sentinel, secret_refresh',
       to: 'event_log, listener',
     },
-    config: configChannel('listener, brownout_sentinel, key_refresh'),
+    config: configChannel('listener, sender, key_refresh'),
     shutdown: shutdownChannel(
       'read_pool, put_pool, sender, audit_sink, brownout_sentinel, spool_drainer, receipt_signer, secret_refresh, config_watch',
     ),
@@ -89,7 +91,11 @@ export const concurrency = declareConcurrency({
       criticality: 'critical',
       does: 'sends verified webhooks to mailbox in batches, or to the spool, then their receipts to the receipt log',
     },
-    audit_sink: { count: 1, criticality: 'important', does: 'writes audit events to `audit.sink`' },
+    audit_sink: {
+      count: 1,
+      criticality: 'important',
+      does: 'writes audit events to `audit.sink`, and records the sums of refusals each second',
+    },
     brownout_sentinel: {
       count: 1,
       criticality: 'important',
@@ -112,8 +118,8 @@ export const concurrency = declareConcurrency({
   },
   // [interop I-1] [interop I-2] Sections are synchronous and nest in this order; requests read snapshots.
   locks: {
-    policy_meta: { rank: 1, guards: 'provider descriptors and the brownout mode' },
-    routing_table: { rank: 2, guards: 'topics and secrets of providers' },
+    policy_meta: { rank: 1, guards: 'descriptors of providers with their topics, and the brownout mode' },
+    routing_table: { rank: 2, guards: 'live secrets of providers, and why one is closed' },
     counters: { rank: 3, guards: 'sums of refusals until the audit event of their second is written' },
   },
   deadlines: {
@@ -140,7 +146,6 @@ export const concurrency = declareConcurrency({
   retries: {
     exchange: { policy: 'rpc', idempotent_because: 'a second exchange issues a second token with the same limits' },
     deliver: { policy: 'rpc', idempotent_because: 'every message has an idempotency key' },
-    sign_receipts: { policy: 'rpc', idempotent_because: 'the op_id is derived from the root of the tree' },
   },
   actors: {
     mailbox: 'the durable queue',
@@ -175,6 +180,6 @@ export const concurrency = declareConcurrency({
   drain: {
     finishes: 'accepted webhooks and `/put` bodies within `drain_deadline`',
     flushes: 'audit events',
-    closes: ['spool', 'receipt log', 'providers', 'connections to upstreams', 'capability keys'],
+    closes: ['connections of the bridge', 'providers', 'receipt log', 'spool', 'audit log', 'capability keys'],
   },
 });

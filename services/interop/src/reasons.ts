@@ -14,6 +14,8 @@ const BY_CODE: NonNullable<ReasonsInit<RejectReason>['by_code']> = {
   address_limit: 'BUSY',
   busy: 'BUSY',
   backpressure: 'BACKPRESSURE',
+  draining: 'BACKPRESSURE',
+  not_ready: 'DOWNSTREAM_UNAVAILABLE',
   breaker_open: 'DOWNSTREAM_UNAVAILABLE',
   bad_gateway: 'DOWNSTREAM_UNAVAILABLE',
   timeout: 'DOWNSTREAM_UNAVAILABLE',

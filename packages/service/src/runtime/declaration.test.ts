@@ -95,7 +95,7 @@ test('a declaration that contradicts itself is refused', () => {
     assert.throws(() => declareConcurrency({ ...base, ...part }), reason);
   refused({ channels: { a: { kind: 'broadcast', capacity: 0, from: '', to: '' } } }, /capacity of at least 1/);
   refused({ channels: { a: { kind: 'mpsc', capacity: 1.5, from: '', to: '' } } }, /capacity of at least 1/);
-  // [storage I-3] [kms I-3] [index I-3] [edge I-3]
+  // [storage I-3] [kms I-3] [index I-3] [edge I-3] [interop I-3]
   refused({ channels: { a: { kind: 'mpsc', from: '', to: '' } } }, /capacity of at least 1/);
   refused({ channels: { a: { kind: 'work', capacity: 1, lanes: [], from: '', to: '' } } }, /has a lane/);
   const reserved = { name: 'get', reserve_share: 2 };

@@ -46,6 +46,8 @@ export interface MpscChannel extends Ends, Bounded {
 
 export interface BroadcastChannel extends Ends, Bounded {
   readonly kind: 'broadcast';
+  /** Default 64. */
+  readonly subscribers_max?: number;
 }
 
 export interface WatchChannel extends Ends {
@@ -176,7 +178,7 @@ export function declareConcurrency<const D extends Concurrency>(declaration: D):
   }
   for (const [name, channel] of Object.entries(channels)) {
     if (channel.kind === 'watch') continue;
-    // [storage I-3] [kms I-3] [index I-3] [edge I-3]
+    // [storage I-3] [kms I-3] [index I-3] [edge I-3] [interop I-3]
     assert(isCount(channel.capacity, 1), `${service}: channel ${name} has a capacity of at least 1`);
     if (channel.kind === 'work') requireLanes(`${service}: channel ${name}`, channel.lanes);
   }

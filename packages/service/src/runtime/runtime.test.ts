@@ -253,7 +253,7 @@ test('tasks are measured: spawned, restarted, cancelled, aborted', async (t) => 
   assert.equal(before.get('tasks_spawned_total{kind="request"}'), 1);
   await runtime.stop({ drain_ms: 50 });
   const after = await series(runtime);
-  // [storage I-6] [kms I-6] [index I-6] [edge I-6] Both ways to end are counted.
+  // [storage I-6] [kms I-6] [index I-6] [edge I-6] [interop I-6] Both ways to end are counted.
   assert.equal(after.get('tasks_aborted_total{kind="pool"}'), 1);
   assert.equal(after.get('tasks_canceled_total{kind="pool"}'), 1);
 });

@@ -146,7 +146,9 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
 
   broadcast<T>(name: ChannelName<D, 'broadcast'>): Broadcast<T> {
     const channel = this.#channel(name, 'broadcast');
+    const { subscribers_max } = channel;
     const broadcast = new Broadcast<T>(name, this.#capacity(channel), {
+      ...(subscribers_max !== undefined && { subscribers_max }),
       onLag: (lagged, subscriber) =>
         this.log.warn({ topic: name, subscriber, lagged }, 'a subscriber is too slow and lost events'),
     });

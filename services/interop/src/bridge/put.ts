@@ -18,7 +18,7 @@ import { Blake3Hasher } from '@napi-rs/blake-hash';
 import { answerError } from '@ron/client';
 import type { NodeAnswer } from '@ron/client/node';
 import { json, type AnswerHeaders, type RouteAnswer, type RouteContext } from '@ron/ingress';
-import { onAbort, RonError, type Deadline } from '@ron/kernel';
+import { onAbort, RonError, sched, type Deadline } from '@ron/kernel';
 import { formatAddress, type Address, type ObjectReceipt } from '@ron/proto';
 import type { Upstream } from '../upstreams/upstream.ts';
 import { bearerOf } from './bearer.ts';
@@ -27,6 +27,8 @@ import { refusalByStorage, StorageUpload } from './storage-upload.ts';
 import type { TokenExchange } from './token-exchange.ts';
 
 const RECEIPT_BYTES_MAX = 64 * 1024;
+/** A stream that took longer has its capability checked again at its end; services apply a revocation within two seconds. */
+const RECHECK_MS = 1000;
 
 export interface PutInit {
   readonly storage: Pick<Upstream, 'begin'>;
@@ -101,6 +103,7 @@ export class PutBridge {
     const bytes_max = length ?? (isCoded(context.headers) ? this.#init.decoded_bytes_max : this.#init.bytes_max);
     const target = stated === undefined ? { bytes_max } : { address: stated };
     const token = await this.#init.exchange.forPut(bearerOf(context), target, context.deadline);
+    const begun_ms = sched.now_ms();
     using call = this.#init.storage.begin('put');
     try {
       using upload = await this.#open(context, { token, address: stated, length });
@@ -115,6 +118,9 @@ export class PutBridge {
       // The body has ended, and its length and hash were checked while it was read. Storage gets the last chunk only now.
       requireStated(stated, address);
       context.actsOn({ address });
+      // A capability that expired or was revoked meanwhile stores nothing: passport checks it again.
+      if (sched.now_ms() - begun_ms > RECHECK_MS)
+        await this.#init.exchange.forPut(bearerOf(context), { address }, deadline);
       const answer = await deadline.run((signal) => upload.finish(held, signal));
       return await this.#receipt(answer, address, () => call.end());
     } catch (error) {

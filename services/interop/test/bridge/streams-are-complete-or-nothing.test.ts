@@ -53,6 +53,29 @@ describe('a stream', () => {
     assert.equal(bridge.upstreams.storage.problem, undefined, 'no failure of storage');
   });
 
+  for (const end of ['expires', 'is revoked'] as const)
+    test(`whose capability ${end} meanwhile stores nothing`, async (t) => {
+      const bridge = await startBridge(t);
+      const body = bytesOf(2 * MIB, 8);
+      const until_ms = Date.now() + (end === 'expires' ? 1500 : 60_000);
+      const client = await begin(bridge.port, await bridge.client([`expires < ${until_ms}`]), body.length);
+      client.socket.write(body.subarray(0, MIB));
+      await eventually('the stream has begun', async () => (await bridge.metric('http_requests_inflight')) === 1);
+      if (end === 'is revoked')
+        assert.equal((await bridge.ask('passport', 'POST', '/v1/passport/revoke', { subject: 'alice' })).status, 200);
+      const began_ms = Date.now();
+      await eventually(
+        'the time is over',
+        () => Date.now() > Math.max(began_ms + 1500, end === 'expires' ? until_ms : 0),
+      );
+      client.socket.write(body.subarray(MIB));
+      await client.until(/\r\n\r\n/);
+      assert.match(client.received, /^HTTP\/1\.1 401 /);
+      assert.match(client.received, /x-reason: EXPIRED_TOKEN/i);
+      assert.ok(!(await bridge.holds(body)));
+      client.destroy();
+    });
+
   test('that stalls is cut and stores nothing', async (t) => {
     const bridge = await startBridge(t, { flags: ['--read_timeout=300ms'] });
     const body = bytesOf(2 * MIB, 6);

@@ -21,6 +21,7 @@ import { REASONS } from '../../src/reasons.ts';
 import { objectRoutes } from '../../src/routes/objects.ts';
 import { putRoutes } from '../../src/routes/put.ts';
 import type { InteropContext } from '../../src/service.ts';
+import { newPolicyMeta } from '../../src/policy-meta.ts';
 import { openUpstreams, type Upstreams } from '../../src/upstreams/open-upstreams.ts';
 
 /** Interop with its bridge only. */
@@ -32,7 +33,7 @@ const bridge = defineService({
     const { config, runtime, events, openAuth } = context;
     await openAuth({ dir: undefined });
     const queues = { reads: runtime.workQueue('reads'), puts: runtime.workQueue('puts') };
-    const upstreams = openUpstreams({ config, runtime, events });
+    const upstreams = openUpstreams({ config, runtime, policy: runtime.cell('policy_meta', newPolicyMeta()), events });
     const opened = openBridge(context, upstreams);
     return {
       routes: [...putRoutes(opened), ...objectRoutes({ ...opened, guardReads: config.auth.reads })],
