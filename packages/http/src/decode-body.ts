@@ -130,7 +130,7 @@ class DecodedBody extends Readable {
   };
 
   #overflow(): RonError | undefined {
-    // [storage I-10] [kms I-10] [index I-10] [edge I-10] Decoded bytes are capped in total and by ratio.
+    // [storage I-10] [kms I-10] [index I-10] [edge I-10] [interop I-10] Decoded bytes are capped in total and by ratio.
     const by_ratio = Math.max(RATIO_FLOOR_BYTES, this.#engine.bytesWritten * this.#ratio_max);
     if (this.#decoded_bytes <= Math.min(by_ratio, this.#bytes_max)) return undefined;
     const message =

@@ -18,7 +18,7 @@ test('an answer in flight is finished, closes its connection, and the listener s
   await eventually('it executes', () => ingress.admission.inflight === 1);
   const closed = ingress.close(AbortSignal.timeout(5000));
   assert.equal((await service.send('GET', '/readyz')).status, 503);
-  // [storage I-6] [kms I-6] [index I-6] [edge I-6]
+  // [storage I-6] [kms I-6] [index I-6] [edge I-6] [interop I-6]
   assert.equal((await service.send('GET', '/greeting')).status, 503, 'it still listens');
   const { status, head } = rawAnswer(await client.rest());
   assert.equal(status, 200);
@@ -140,7 +140,7 @@ test('stragglers of the pool are aborted by the service and still get an answer'
   assert.equal(reply.status, 503);
   assert.equal(reply.problem?.code, 'canceled');
   assert.ok(performance.now() - start_ms < 2500, 'within the drain deadline and a little');
-  // [storage I-6] [kms I-6] [index I-6] [edge I-6]
+  // [storage I-6] [kms I-6] [index I-6] [edge I-6] [interop I-6]
   assert.equal(await service.metric('tasks_aborted_total{kind="pool"}'), 1);
 });
 

@@ -41,7 +41,7 @@ test('a client that does not read stops the upstream, and one that leaves ends i
   assert.ok(written < 64 * MIB, `${written}`);
   client.destroy();
   await eventually('the upstream is left', () => answer!.destroyed);
-  await eventually('nothing is forwarded', () => x.proxy.active === 0);
+  await eventually('nothing is forwarded', () => x.proxy.depth === 0);
 });
 
 test('an upstream that does not read stops the client, and is cut after the stall limit', async (t) => {
@@ -129,7 +129,7 @@ test('heads that cannot be forwarded are 502 at once', async (t) => {
     const { status, problem } = await send(x.url, 'GET', `/api/up${path}`);
     assert.deepEqual([status, problem?.code], [502, 'bad_gateway'], path);
   }
-  assert.equal(x.proxy.active, 0);
+  assert.equal(x.proxy.depth, 0);
 });
 
 test('a stalled answer is cut after the stall limit', async (t) => {
@@ -137,7 +137,7 @@ test('a stalled answer is cut after the stall limit', async (t) => {
     stall_ms: 200,
   });
   await assert.rejects(send(x.url, 'GET', '/api/up/'));
-  await eventually('nothing is forwarded', () => x.proxy.active === 0);
+  await eventually('nothing is forwarded', () => x.proxy.depth === 0);
 });
 
 test('requests over the limit are refused and counted, and close() ends the running ones', async (t) => {
@@ -156,14 +156,14 @@ test('requests over the limit are refused and counted, and close() ends the runn
     assert.equal(metricIn(text, 'rejected_total{reason="busy"}'), refusals);
   };
   const running = [await ask(1, '127.0.0.2'), await ask(2, '127.0.0.2')];
-  await eventually('both are forwarded', () => x.proxy.active === 2 && x.connections.length === 2);
+  await eventually('both are forwarded', () => x.proxy.depth === 2 && x.connections.length === 2);
   await refused(await ask(3, '127.0.0.2'));
   running.push(await ask(4, '127.0.0.3'), await ask(5, '127.0.0.3'));
-  await eventually('another address has its share', () => x.proxy.active === 4 && x.connections.length === 4);
+  await eventually('another address has its share', () => x.proxy.depth === 4 && x.connections.length === 4);
   await refused(await ask(6, '127.0.0.4'));
   x.proxy.close();
   for (const client of running) assert.equal(rawAnswer(await client.rest()).status, 503);
-  assert.equal(x.proxy.active, 0);
+  assert.equal(x.proxy.depth, 0);
   assert.equal((await send(x.url, 'GET', '/api/up/7')).status, 503);
 });
 
@@ -175,7 +175,7 @@ test('a client that stops sending is refused, and so is an encoded body', async 
   assert.deepEqual([status, problem?.['code']], [408, 'request_timeout']);
   const encoded = await send(x.url, 'PUT', '/api/up/a', { body: 'x', headers: { 'content-encoding': 'gzip' } });
   assert.equal(encoded.problem?.code, 'unsupported_media');
-  await eventually('the upstream request ended', () => x.proxy.active === 0);
+  await eventually('the upstream request ended', () => x.proxy.depth === 0);
 });
 
 for (const [name, framing, status] of [
@@ -187,7 +187,7 @@ for (const [name, framing, status] of [
     const client = await RawClient.open(x.port);
     client.write(`PUT /api/up/a HTTP/1.1\r\nHost: localhost\r\n${framing}`);
     assert.equal(rawAnswer(await client.rest()).status, status);
-    await eventually('nothing is forwarded', () => x.proxy.active === 0);
+    await eventually('nothing is forwarded', () => x.proxy.depth === 0);
     await eventually('its permit is free', () => x.ingress.admission.inflight === 0);
     await eventually('its address is forgotten', () => x.ingress.admission.addresses === 0);
     assert.equal(await x.ingress.drained(AbortSignal.timeout(10_000)), true);

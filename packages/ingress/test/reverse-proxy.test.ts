@@ -89,7 +89,7 @@ test('HEAD, 204 and 304 have no body, and connections to the upstream are reused
     assert.equal((await send(x.url, 'GET', `/api/up/${status}`)).status, status);
   await send(x.url, 'DELETE', '/api/up/204');
   assert.equal(x.connections.length, 1);
-  assert.equal(x.proxy.active, 0);
+  assert.equal(x.proxy.depth, 0);
 });
 
 test('a GET is retried if the upstream closed the kept-alive connection', async (t) => {

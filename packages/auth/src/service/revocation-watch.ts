@@ -149,7 +149,7 @@ export class RevocationWatch implements RevocationEpochs {
   }
 
   async #askOnce(stopping: AbortSignal): Promise<'news' | 'nothing'> {
-    // [storage I-4] [kms I-4] [index I-4] [edge I-4]
+    // [storage I-4] [kms I-4] [index I-4] [edge I-4] [interop I-4]
     using deadline = Deadline.after('revocations', POLL_MS, { signal: stopping });
     const before = this.#passport_version;
     const document = await deadline.run((signal) => this.#ask(before, signal));

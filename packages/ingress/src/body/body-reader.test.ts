@@ -23,7 +23,7 @@ test('every byte is read once and in order, however it is split and whichever si
           if (pause) await new Promise((resolve) => setImmediate(resolve));
         }
         source.end();
-        // [storage I-10] [kms I-10] [index I-10] [edge I-10]
+        // [storage I-10] [kms I-10] [index I-10] [edge I-10] [interop I-10]
         assert.deepEqual(await reading, Buffer.concat(parts.map(([part]) => part)));
       },
     ),

@@ -32,7 +32,7 @@ export class BodyReader {
 
   next(): Promise<Uint8Array | undefined> {
     if (this.#error !== undefined) return Promise.reject(this.#error);
-    // [storage I-10] [kms I-10] [index I-10] [edge I-10] Takes the part that has arrived; the next part is pulled when it is needed.
+    // [storage I-10] [kms I-10] [index I-10] [edge I-10] [interop I-10] Takes the part that has arrived; the next part is pulled when it is needed.
     const chunk = this.#source.read() as Uint8Array | null;
     if (chunk !== null) return Promise.resolve(chunk);
     if (this.#ended) return Promise.resolve(undefined);

@@ -39,7 +39,7 @@ export class Body implements AsyncIterable<Uint8Array> {
   constructor(req: IncomingMessage, limits: BodyLimits, phase2: Phase2 | undefined, signal: () => AbortSignal) {
     this.#req = req;
     this.#phase2 = phase2;
-    // [storage I-10] [kms I-10] [index I-10] [edge I-10] The declared length is checked before the body is read, received bytes as they arrive.
+    // [storage I-10] [kms I-10] [index I-10] [edge I-10] [interop I-10] The declared length is checked before the body is read, received bytes as they arrive.
     if (Number(headerText(req, 'content-length') ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
     const encoding = headerText(req, 'content-encoding');
     const isPlain = encoding === undefined || encoding === 'identity';

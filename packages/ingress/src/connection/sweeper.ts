@@ -174,7 +174,7 @@ export class Sweeper {
     else {
       const verdict = writing.check(now_ms, sentBytes(socket), this.#init.write);
       if (verdict === 'quiet') this.#quiet.push(connection);
-      // [storage I-4] [kms I-4] [index I-4] [edge I-4] A client that does not read is cut; below, one that does not send.
+      // [storage I-4] [kms I-4] [index I-4] [edge I-4] [interop I-4] A client that does not read is cut; below, one that does not send.
       if (verdict === 'cut') {
         this.#init.onWriteCut(connection);
         cutConnection(socket);

@@ -21,7 +21,7 @@ export function headerRefusal(req: IncomingMessage, view: HeaderView, header_cou
     return new RonError('bad_request', 'exactly one Host header is required');
   }
   if (view.authorization_count > 1) return new RonError('bad_request', 'more than one Authorization header');
-  // [storage I-10] [kms I-10] [index I-10] [edge I-10] Each request has exactly one framing.
+  // [storage I-10] [kms I-10] [index I-10] [edge I-10] [interop I-10] Each request has exactly one framing.
   if (view.content_length_count > 1) return new RonError('bad_request', 'more than one Content-Length header');
   return view.transfer_encoding_count === 0 ? undefined : framingRefusal(req, view);
 }

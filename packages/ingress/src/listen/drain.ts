@@ -45,7 +45,7 @@ export class Drain {
     if (this.#begun) return;
     this.#begun = true;
     const { draining, gate, responder, sweeper } = this.#init;
-    // [storage I-6] [kms I-6] [index I-6] [edge I-6] Readiness goes first, then new work is refused.
+    // [storage I-6] [kms I-6] [index I-6] [edge I-6] [interop I-6] Readiness goes first, then new work is refused.
     gate.close('shutting down');
     responder.draining = true;
     sweeper.beginDrain();
@@ -73,7 +73,7 @@ export class Drain {
     for (const listener of listeners) listener.stop();
     await this.#until(() => sweeper.all.size === 0, signal);
     const aborted = this.#inflight();
-    // [storage I-6] [kms I-6] [index I-6] [edge I-6] Requests that outlive the drain are cut and counted.
+    // [storage I-6] [kms I-6] [index I-6] [edge I-6] [interop I-6] Requests that outlive the drain are cut and counted.
     for (const connection of sweeper.all) cutConnection(connection.socket);
     sweeper.close();
     for (const listener of listeners) listener.dispose();

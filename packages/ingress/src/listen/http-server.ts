@@ -15,7 +15,7 @@ import type { TlsMaterial } from './tls.ts';
 
 export function createHttpServer(config: IngressConfig, tls: TlsMaterial | undefined): Server {
   const options = {
-    // [storage I-4] [kms I-4] [index I-4] [edge I-4] Header and idle time; bodies and answers are timed by the sweeper.
+    // [storage I-4] [kms I-4] [index I-4] [edge I-4] [interop I-4] Header and idle time; bodies and answers are timed by the sweeper.
     headersTimeout: config.header_timeout_ms,
     // A total over the whole request would cut healthy uploads; bodies have timeouts of their own.
     requestTimeout: 0,

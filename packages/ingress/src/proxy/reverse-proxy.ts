@@ -86,17 +86,19 @@ export class ReverseProxy implements Disposable {
   readonly #agent: Agent;
   readonly #running = new Set<Forwarding>();
   #closed = false;
+  /** Requests refused because no slot was free. */
+  busy_total = 0;
 
   constructor(init: ReverseProxyInit) {
     const { upstreams, requests_max = REQUESTS_MAX, ...limits } = init;
     this.#upstreams = upstreams;
     this.#limits = { ...LIMITS, ...limits };
-    this.#slots = new SlotLimit(requests_max, () => undefined);
+    this.#slots = new SlotLimit(requests_max, () => (this.busy_total += 1));
     this.#agent = new Agent({ keepAlive: true, maxSockets: requests_max, maxFreeSockets: FREE_SOCKETS_MAX });
   }
 
   /** Requests that are being forwarded. */
-  get active(): number {
+  get depth(): number {
     return this.#running.size;
   }
 

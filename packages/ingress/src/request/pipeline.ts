@@ -84,7 +84,7 @@ export class Pipeline {
     exchange.metrics = prepared.metrics;
     if (prepared.row.cors === true && this.#init.cors !== undefined)
       exchange.cors_lines = this.#init.cors.linesFor(exchange.headers.origin);
-    // [storage I-4] [kms I-4] [index I-4] [edge I-4] Every routed request has a budget.
+    // [storage I-4] [kms I-4] [index I-4] [edge I-4] [interop I-4] Every routed request has a budget.
     const budget_ms = prepared.budget_ms();
     exchange.budget_ms = exchange.has_budget ? requestBudget_ms(exchange.req, budget_ms) : budget_ms;
     try {

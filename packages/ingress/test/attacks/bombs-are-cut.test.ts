@@ -76,7 +76,7 @@ for (const coding of CODINGS) {
       async () => {
         for (const [method, path] of ROUTES) {
           const from_ms = performance.now();
-          // [storage I-10] [kms I-10] [index I-10] [edge I-10]
+          // [storage I-10] [kms I-10] [index I-10] [edge I-10] [interop I-10]
           assert.deepEqual(await post(method, path, coding, body), CAP, path);
           assert.ok(performance.now() - from_ms < 4000, 'it was cut, not decoded');
         }

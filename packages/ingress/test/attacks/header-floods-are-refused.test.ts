@@ -35,7 +35,7 @@ test('too many header lines, and too many bytes of them, are 431', async () => {
       const wire = await target.open();
       wire.write(raw('GET /greeting HTTP/1.1', ['Host: localhost', ...many]));
       await wire.until(() => wire.received.includes('headers_too_large'));
-      // [storage I-10] [kms I-10] [index I-10] [edge I-10]
+      // [storage I-10] [kms I-10] [index I-10] [edge I-10] [interop I-10]
       assert.deepEqual(wire.statuses, [431]);
       wire.destroy();
       const large = [

@@ -53,7 +53,7 @@ test('a buffered body that keeps coming, but exceeds the total time, is cut', as
           wire.write(head);
           await drip(wire, piece, 50);
           await wire.rest();
-          // [storage I-4] [kms I-4] [index I-4] [edge I-4]
+          // [storage I-4] [kms I-4] [index I-4] [edge I-4] [interop I-4]
           assertCut(wire, from_ms);
         }),
       );

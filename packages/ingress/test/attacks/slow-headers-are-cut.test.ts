@@ -37,7 +37,7 @@ test('headers that arrive byte by byte are cut at the total time, not after the 
       const wires = await Promise.all(Array.from({ length: 50 }, () => target.open()));
       const slow = `GET /greeting HTTP/1.1\r\nHost: localhost\r\nX-Slow: ${'a'.repeat(10_000)}`;
       await Promise.all(wires.map((wire) => trickle(wire, slow)));
-      // [storage I-4] [kms I-4] [index I-4] [edge I-4]
+      // [storage I-4] [kms I-4] [index I-4] [edge I-4] [interop I-4]
       for (const wire of wires) assertCut(wire, from_ms, LIMIT_MS);
     },
     COUNTED,

@@ -37,7 +37,7 @@ async function starve(count: number, request: string, answer_bytes: number): Pro
   }
   await eventually('some cut', () => target.descriptors < idle + count, CUT_MS_MAX);
   const first_ms = performance.now() - from_ms;
-  // [storage I-4] [kms I-4] [index I-4] [edge I-4]
+  // [storage I-4] [kms I-4] [index I-4] [edge I-4] [interop I-4]
   await eventually('all cut', () => target.descriptors <= idle, CUT_MS_MAX);
   assert.ok(first_ms >= LIMIT_MS * 0.9, `the first was cut after ${first_ms} ms`);
   for (const wire of wires) {

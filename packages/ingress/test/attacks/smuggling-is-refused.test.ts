@@ -149,7 +149,7 @@ describe('ambiguous framing is refused once, and the connection ends', () => {
       await wire.until(() => wire.statuses.length > 0);
       wire.write(FOLLOW_UP);
       await wire.rest();
-      // [storage I-10] [kms I-10] [index I-10] [edge I-10]
+      // [storage I-10] [kms I-10] [index I-10] [edge I-10] [interop I-10]
       assert.equal(wire.statuses.length, 1, wire.received);
       const [status] = wire.statuses;
       assert.ok(status === 400 || status === 405 || status === 408 || status === 413, wire.received.slice(0, 200));

@@ -11,7 +11,7 @@ test('a request over the in-flight limit gets 429, health routes do not wait', a
   await using service = await startService([], { max_inflight: 2, inflight_per_ip_max: 2 });
   const held = [service.send('GET', '/inline/300'), service.send('GET', '/inline/300')];
   await eventually('two in flight', () => service.notes.ingress.admission.inflight === 2);
-  // [storage I-9] [kms I-9] [index I-9] [edge I-9]
+  // [storage I-9] [kms I-9] [index I-9] [edge I-9] [interop I-9]
   assertRefusal(await service.send('GET', '/inline/0'), 429, 'inflight_limit');
   // [index I-13]
   assert.equal((await service.send('GET', '/healthz')).status, 200, 'health never waits behind work');

@@ -39,7 +39,7 @@ test('a subscriber that is full loses its oldest events, the others nothing, and
     seen.push(...drain(quick));
   }
   assert.deepEqual(seen, [0, 1, 2, 3, 4]);
-  // [storage I-3] [kms I-3] [index I-3] [edge I-3]
+  // [storage I-3] [kms I-3] [index I-3] [edge I-3] [interop I-3]
   assert.deepEqual(drain(slow), [3, 4]);
   assert.equal(slow.lagged_total, 3);
   assert.equal(quick.lagged_total, 0);

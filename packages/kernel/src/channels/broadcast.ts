@@ -76,7 +76,7 @@ export class Broadcast<T> implements AsyncDisposable {
     if (this.#subscriptions.size >= this.#subscribers_max) {
       throw new RonError('busy', `broadcast ${this.name} has ${this.#subscribers_max} subscribers, as many as it may`);
     }
-    // [storage I-3] [kms I-3] [index I-3] [edge I-3] Each subscriber has a bounded queue and loses its oldest event, counted.
+    // [storage I-3] [kms I-3] [index I-3] [edge I-3] [interop I-3] Each subscriber has a bounded queue and loses its oldest event, counted.
     const queue = new Mpsc<T>(`${this.name}.${name}`, this.capacity);
     const subscription: Subscription<T> = new Subscription(name, queue, () => {
       touch(this);

@@ -73,7 +73,7 @@ class Ledger {
   /** At most `capacity` are inside, and one more on its way to the receiver. */
   invariant(): void {
     const { depth, capacity } = this.#channel;
-    // [storage I-3] [kms I-3] [index I-3] [edge I-3]
+    // [storage I-3] [kms I-3] [index I-3] [edge I-3] [interop I-3]
     assert.ok(depth <= capacity, `${depth} in a channel for ${capacity}`);
     const inside = [...this.accepted].filter((item) => !this.received.has(item));
     assert.ok(inside.length <= capacity + 1, `accepted and not received: ${inside.join()}`);
@@ -249,7 +249,7 @@ export function cancelledReceive(
     return {
       state: () => [received, waiting, channel.depth, channel.isClosed, channel.rejected_total].join(';'),
       final: () => {
-        // [storage I-5] [kms I-5] [index I-5] [edge I-5]
+        // [storage I-5] [kms I-5] [index I-5] [edge I-5] [interop I-5]
         assert.equal(new Set(received).size, received.length, 'an item came twice');
         assert.equal(received.length + channel.rejected_total, init.items, `only ${received.join()} came out`);
       },

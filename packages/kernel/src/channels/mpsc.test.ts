@@ -55,7 +55,7 @@ test('trySend refuses at capacity and counts it', () => {
   const channel = new Mpsc<number>('jobs', 2);
   assert.equal(channel.trySend(1), 'ok');
   assert.equal(channel.trySend(2), 'ok');
-  // [storage I-3] [kms I-3] [index I-3] [edge I-3]
+  // [storage I-3] [kms I-3] [index I-3] [edge I-3] [interop I-3]
   assert.equal(channel.trySend(3), 'full');
   assert.equal(channel.depth, 2);
   assert.equal(channel.rejected_total, 1);

@@ -170,7 +170,7 @@ export class Mpsc<T> implements AsyncDisposable {
       this.#handOver(item);
       return true;
     }
-    // [storage I-3] [kms I-3] [index I-3] [edge I-3] A full channel takes nothing more; the sender chooses the policy.
+    // [storage I-3] [kms I-3] [index I-3] [edge I-3] [interop I-3] A full channel takes nothing more; the sender chooses the policy.
     if (this.#depth === this.capacity) return false;
     this.#append(item);
     return true;

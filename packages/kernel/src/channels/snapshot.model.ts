@@ -31,7 +31,7 @@ export function configSwap(SnapshotClass: typeof Snapshot, WatchClass: typeof Wa
         const config = current.load();
         const { rate } = config;
         await world.io('request');
-        // [storage I-1] [kms I-1] [index I-1] [edge I-1]
+        // [storage I-1] [kms I-1] [index I-1] [edge I-1] [interop I-1]
         assert.equal(config.burst, rate, 'the config changed while it was in use');
         used[reader] = `${rate} then ${current.load().rate}`;
         assert.ok(current.load().rate >= rate, 'an old config came back');

@@ -26,7 +26,7 @@ export class Snapshot<S> {
   /** Replaces the value for all later loads and returns the one it replaces. */
   swap(next: S): S {
     touch(this);
-    // [storage I-1] [kms I-1] [index I-1] [edge I-1] Readers load and never lock; the value changes in one assignment.
+    // [storage I-1] [kms I-1] [index I-1] [edge I-1] [interop I-1] Readers load and never lock; the value changes in one assignment.
     const previous = this.#current;
     this.#current = next;
     this.#version += 1;

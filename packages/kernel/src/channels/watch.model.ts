@@ -46,7 +46,7 @@ export function changes(Class: typeof Watch, init: ChangesInit): Build {
       world.task(`receiver ${index}`, async () => {
         while (own.at(-1) !== init.changes) {
           await see(cancel.signal).catch((error: unknown) => {
-            // [storage I-5] [kms I-5] [index I-5] [edge I-5]
+            // [storage I-5] [kms I-5] [index I-5] [edge I-5] [interop I-5]
             assert.equal(error, cancel.signal.reason);
             return see(forever);
           });

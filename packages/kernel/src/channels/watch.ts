@@ -44,7 +44,7 @@ export class Watch<T> implements AsyncDisposable {
     touch(this);
     const state = this.#state;
     if (state.closed) throw closedError(this.name);
-    // [storage I-3] [kms I-3] [index I-3] [edge I-3] One value: the last write wins.
+    // [storage I-3] [kms I-3] [index I-3] [edge I-3] [interop I-3] One value: the last write wins.
     state.value = value;
     state.version += 1;
     while (state.waiters.size > 0) state.waiters.wakeFirst();

@@ -151,7 +151,7 @@ export class Admission {
   tryEnter(address?: ClientAddress, caller: Caller = 'open'): EnterResult {
     touch(this);
     const refusal = this.#refusalNow(address, caller);
-    // [storage I-9] [kms I-9] [index I-9] [edge I-9] Refused before a byte of the body is read and before any queue.
+    // [storage I-9] [kms I-9] [index I-9] [edge I-9] [interop I-9] Refused before a byte of the body is read and before any queue.
     if (refusal !== undefined) return this.#refuse(refusal);
     const bucket = this.#entryBucket;
     if (bucket !== undefined && !this.#spend(bucket)) return this.#refuse('rate_limited');

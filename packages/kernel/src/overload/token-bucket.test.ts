@@ -165,6 +165,28 @@ test(
   }),
 );
 
+test(
+  'a charge takes tokens that are not there; callers wait until they have flowed in',
+  withClock(async (clock) => {
+    const bucket = new TokenBucket('rps', { rate_per_s: 10, burst: 3 });
+    bucket.charge(13);
+    assert.deepEqual([bucket.tryTake(), bucket.takeUpTo(3), bucket.retryAfter_ms()], [false, 0, 1100]);
+    clock.advanceSync(1000);
+    assert.equal(bucket.tryTake(), false);
+    const { log, add } = served(clock);
+    add('a', bucket.take(1, forever));
+    await clock.advance(50);
+    bucket.charge(2);
+    await clock.advance(249);
+    assert.deepEqual(log, []);
+    await clock.advance(1);
+    assert.deepEqual(log, ['a@1300']);
+    clock.advanceSync(60_000);
+    assert.equal(bucket.takeUpTo(9 - 6), 3, 'no more than the burst');
+    for (const count of [-1, 0.5, Infinity]) assert.throws(() => bucket.charge(count));
+  }),
+);
+
 test('limits that make no sense are refused', () => {
   for (const burst of [0, 1.5, 1e10, Number.NaN]) {
     assert.throws(() => new TokenBucket('b', { rate_per_s: 1, burst }), RonError);

@@ -6,7 +6,8 @@
  * is served in the end: when the bucket's timer fires. While the event loop is late, tokens are idle until then.
  * Bound: `waiters_max` callers wait; one timer exists while callers wait, none otherwise.
  * Overflow: beyond `waiters_max`, `take` fails with `paced` and a `retry_after_ms`. Requesting more than `burst` is a
- * defect and throws: the caller must split such a request, because it knows where its data may be cut.
+ * defect and throws: the caller must split such a request, because it knows where its data may be cut. Only `charge` takes tokens
+ * that are not there: later callers wait until they have flowed in.
  * Cancellation: an aborted `take` rejects with the signal's reason, has taken nothing, and the next in line moves up at
  * once. A `take` that was already granted stays granted.
  *
@@ -90,9 +91,20 @@ export class TokenBucket implements AsyncDisposable {
     if (this.#closed || this.#line.length > 0) return 0;
     const now_ms = sched.now_ms();
     const level = this.#levelAt(now_ms);
-    const taken = level >= need ? count : Math.floor(level / UNIT);
+    const taken = level >= need ? count : Math.max(0, Math.floor(level / UNIT));
     this.#setLevel(level - taken * UNIT, now_ms);
     return taken;
+  }
+
+  /** Takes `count` tokens, any whole number, for work that was done already: they may be missing until they have flowed in. */
+  charge(count: number): void {
+    touch(this);
+    assert(
+      Number.isInteger(count) && count >= 0 && count <= BURST_MAX,
+      `bucket ${this.name}: a charge is a whole number`,
+    );
+    const now_ms = sched.now_ms();
+    this.#setLevel(this.#levelAt(now_ms) - count * UNIT, now_ms);
   }
 
   /** Takes `count` tokens, waiting in line for them. */

@@ -26,7 +26,7 @@ test('a callback that returns a promise or another thenable is refused', async (
   const cell = new Cell('nonces', 1, {});
   const callable = Object.assign(() => {}, { then: () => {} });
   for (const result of [Promise.resolve(1), Promise.reject(new Error('late')), { then: () => {} }, callable]) {
-    // [storage I-1] [kms I-1] [index I-1] [edge I-1]
+    // [storage I-1] [kms I-1] [index I-1] [edge I-1] [interop I-1]
     assert.throws(() => cell.withSync(untyped(() => result)), /cell nonces returned a promise/);
   }
   for (const result of [null, undefined, 0, '', { then: 1 }, () => 1]) {

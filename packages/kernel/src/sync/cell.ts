@@ -52,7 +52,7 @@ export class Cell<S> {
     held.push(this);
     try {
       const result: R = use(this.#state);
-      // [storage I-1] [kms I-1] [index I-1] [edge I-1] A callback that waits is refused, even if its type hid the promise.
+      // [storage I-1] [kms I-1] [index I-1] [edge I-1] [interop I-1] A callback that waits is refused, even if its type hid the promise.
       if (isThenable(result)) throw asyncError(this.name, result);
       return result;
     } finally {

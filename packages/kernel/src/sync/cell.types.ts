@@ -7,7 +7,7 @@
 import type { Cell } from './cell.ts';
 
 export async function refused(cell: Cell<{ count: number }>, delay: Promise<void>, maybe: boolean): Promise<void> {
-  // [storage I-1] [kms I-1] [index I-1] [edge I-1]
+  // [storage I-1] [kms I-1] [index I-1] [edge I-1] [interop I-1]
   // @ts-expect-error an async callback
   cell.withSync(async (state) => {
     await delay;

@@ -65,7 +65,7 @@ export function mutexModel(Class: typeof Mutex, init: MutexModelInit): Build {
         );
         const refused_max = Math.max(init.callers - 1 - init.waiters_max, 0) + (init.leaves === true ? 1 : 0);
         if (init.closes !== true) assert.ok(refused.length <= refused_max, 'a caller was refused without need');
-        // [storage I-1] [kms I-1] [index I-1] [edge I-1]
+        // [storage I-1] [kms I-1] [index I-1] [edge I-1] [interop I-1]
         assert.ok(!mutex.isHeld && mutex.waiters === 0, 'the mutex is still held');
       },
     };

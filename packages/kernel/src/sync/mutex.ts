@@ -63,7 +63,7 @@ export class Mutex implements AsyncDisposable {
     touch(this);
     signal.throwIfAborted();
     if (this.#isClosed) throw new RonError('closed', `${this.name} is closed`);
-    // [storage I-1] [kms I-1] [index I-1] [edge I-1] Sections await, so this orders operations and guards no state: readers never take it, and
+    // [storage I-1] [kms I-1] [index I-1] [edge I-1] [interop I-1] Sections await, so this orders operations and guards no state: readers never take it, and
     // waiters are bounded and leave by their signal.
     if (this.#isHeld) await this.#wait(signal);
     this.#isHeld = true;

@@ -10,7 +10,7 @@ import { onAbort } from './on-abort.ts';
 
 export async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const parked = sched.park<T>('or_aborted');
-  // [storage I-5] [kms I-5] [index I-5] [edge I-5]
+  // [storage I-5] [kms I-5] [index I-5] [edge I-5] [interop I-5]
   using _ = onAbort(signal, parked.fail);
   work.then(parked.wake, parked.fail);
   return await parked.promise;

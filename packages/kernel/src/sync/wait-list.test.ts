@@ -62,7 +62,7 @@ test('a waiter that leaves by abort frees no second one', async () => {
   list.wakeFirst('mine');
   const second = list.park(forever, 2);
   controller.abort();
-  // [storage I-5] [kms I-5] [index I-5] [edge I-5]
+  // [storage I-5] [kms I-5] [index I-5] [edge I-5] [interop I-5]
   assert.equal(await first, 'mine');
   assert.equal(list.size, 1);
   list.wakeFirst('yours');

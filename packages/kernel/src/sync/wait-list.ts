@@ -89,7 +89,7 @@ export class WaitList<V, P> {
   /** Waits at the end of the list, at most `wait_ms` when it is given. The signal must not be aborted yet. */
   park(signal: AbortSignal, payload: P, wait_ms?: number): Promise<V> {
     assert(!this.#closed, 'a closed list takes no waiters');
-    // [storage I-5] [kms I-5] [index I-5] [edge I-5] Every wait of the primitives ends here: by a wake, the signal or the time.
+    // [storage I-5] [kms I-5] [index I-5] [edge I-5] [interop I-5] Every wait of the primitives ends here: by a wake, the signal or the time.
     const waiter = this.#acquire(signal);
     const parked = sched.park<V>(this.#label);
     waiter.parked = parked;

@@ -81,7 +81,7 @@ test('jobs run at the same time in as many threads as there may be, and wait bey
   assert.equal(pool.busy_total, 1);
   await begun(state, 2);
   release(state);
-  // [storage I-7] [kms I-7] [index I-7] [edge I-7] Two blocked threads, and the event loop went on.
+  // [storage I-7] [kms I-7] [index I-7] [edge I-7] [interop I-7] Two blocked threads, and the event loop went on.
   assert.equal(new Set(await Promise.all(running)).size, 2);
   await waiting;
   assert.equal(pool.threads, 2);
@@ -199,7 +199,7 @@ test('close is bounded: jobs that do not end are cut off', async () => {
   const spinning = pool.run('spin', [state], never);
   const waiting = pool.run('add', [1, 2], never);
   await begun(state);
-  // [storage I-11] [kms I-11] [edge I-11]
+  // [storage I-11] [kms I-11] [edge I-11] [interop I-11]
   const closing = pool.close();
   await assert.rejects(spinning, code('canceled'));
   await assert.rejects(waiting, code('canceled'));

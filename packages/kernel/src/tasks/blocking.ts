@@ -118,7 +118,7 @@ export class BlockingPool implements AsyncDisposable {
     touch(this);
     if (signal.aborted) return Promise.reject(signal.reason);
     if (this.#closing !== undefined) return Promise.reject(new RonError('draining', `pool ${this.name} is closed`));
-    // [storage I-7] [kms I-7] [index I-7] [edge I-7] Long computations run in a thread.
+    // [storage I-7] [kms I-7] [index I-7] [edge I-7] [interop I-7] Long computations run in a thread.
     const thread = this.#freeThread();
     if (thread === undefined && this.#queue.size >= this.#queue_max) {
       this.busy_total += 1;

@@ -139,7 +139,7 @@ export function oneShotsWhileDraining({ Supervisor }: SupervisorModule): Build {
       final() {
         const totals = supervisor.totals().find(({ kind }) => kind === 'request');
         assert((totals?.spawned_total ?? 0) + refused === 2, 'each request ran or was refused');
-        // [storage I-8] [kms I-8] [index I-8] [edge I-8]
+        // [storage I-8] [kms I-8] [index I-8] [edge I-8] [interop I-8]
         assert(supervisor.live === 0, 'nothing is left');
       },
     };

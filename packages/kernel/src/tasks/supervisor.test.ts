@@ -163,7 +163,7 @@ test('stop asks first: tasks that obey are counted as canceled, none as aborted'
     await time.advance(49);
     assert.equal(supervisor.live, 1);
     await time.advance(1);
-    // [storage I-8] [kms I-8] [index I-8] [edge I-8]
+    // [storage I-8] [kms I-8] [index I-8] [edge I-8] [interop I-8]
     assert.deepEqual(await stopping, { aborted: 0, stuck: 0 });
     assert.equal(await finishing, 'finished');
     assert.equal(only(supervisor, 'worker').canceled_total, 3);
@@ -183,7 +183,7 @@ test('after drain_ms the stragglers are aborted and counted by kind', async () =
     await time.advance(999);
     assert.equal(supervisor.live, 3);
     await time.advance(1);
-    // [storage I-6] [kms I-6] [index I-6] [edge I-6]
+    // [storage I-6] [kms I-6] [index I-6] [edge I-6] [interop I-6]
     assert.deepEqual(await stopping, { aborted: 3, stuck: 0 });
     assert.equal(only(supervisor, 'worker').aborted_total, 2);
     assert.equal(only(supervisor, 'request').aborted_total, 1);

@@ -107,7 +107,7 @@ export class Supervisor {
     record.spawned = { criticality: init.criticality, restarts_max: init.restarts_max ?? this.#restarts_max, task };
     for (let index = 0; index < (init.count ?? 1); index++) {
       const instance = newInstance(record, index);
-      // [storage I-8] [kms I-8] [index I-8] [edge I-8] An instance is recorded before it starts, and `stop` waits for all of them.
+      // [storage I-8] [kms I-8] [index I-8] [edge I-8] [interop I-8] An instance is recorded before it starts, and `stop` waits for all of them.
       record.instances.push(instance);
       this.#start(instance);
     }
@@ -121,7 +121,7 @@ export class Supervisor {
     touch(this);
     const record = this.#record(kind);
     if (this.#phase === 'aborting' || this.#phase === 'stopped') return Promise.reject(this.#canceled(kind));
-    // [storage I-8] [kms I-8] [index I-8] [edge I-8] One-shots count as live until they end.
+    // [storage I-8] [kms I-8] [index I-8] [edge I-8] [interop I-8] One-shots count as live until they end.
     record.oneShots += 1;
     this.#began(record);
     const result = sched.task(kind, async () => work(record.oneShot));
@@ -279,14 +279,14 @@ export class Supervisor {
     this.#phase = 'draining';
     this.#drain_ends_ms = sched.now_ms() + drain_ms;
     for (const instance of this.#instances()) this.#cancelRestart(instance);
-    // [storage I-5] [kms I-5] [index I-5] [edge I-5] Every task gets this signal.
+    // [storage I-5] [kms I-5] [index I-5] [edge I-5] [interop I-5] Every task gets this signal.
     this.#stopping.abort(new RonError('canceled', 'the process is stopping'));
     // Looked at again after each wake: work in hand may have started a one-shot in the meantime.
     while (this.#live > 0 && sched.now_ms() < this.#drain_ends_ms) await this.#waitIdle(this.#drain_ends_ms);
     let aborted = 0;
     if (this.#live > 0) {
       this.#phase = 'aborting';
-      // [storage I-6] [kms I-6] [index I-6] [edge I-6] The drain is over: stragglers are aborted and counted by kind.
+      // [storage I-6] [kms I-6] [index I-6] [edge I-6] [interop I-6] The drain is over: stragglers are aborted and counted by kind.
       aborted = this.#abortLive();
       const grace_ends_ms = sched.now_ms() + this.#abort_grace_ms;
       while (this.#live > 0 && sched.now_ms() < grace_ends_ms) await this.#waitIdle(grace_ends_ms);

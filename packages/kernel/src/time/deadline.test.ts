@@ -80,7 +80,7 @@ test('run rejects on time though the work ignores its signal, and a late failure
     clock.during(async () => {
       const late = Promise.withResolvers<string>();
       const outcome = Deadline.after('write', 10).run(() => late.promise);
-      // [storage I-4] [kms I-4] [index I-4] [edge I-4]
+      // [storage I-4] [kms I-4] [index I-4] [edge I-4] [interop I-4]
       const rejected = assert.rejects(outcome, isTimeout('write'));
       await clock.advance(10);
       await rejected;

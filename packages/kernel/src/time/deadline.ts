@@ -109,7 +109,7 @@ export class Deadline implements Disposable {
     // One reading of the clock decides: with a second one, work could begin after the deadline has ended.
     const now_ms = sched.now_ms();
     if (!this.#update(now_ms)) return Promise.reject(this.#why());
-    // [storage I-4] [kms I-4] [index I-4] [edge I-4] The outcome comes within the budget, even if the work ignores the signal.
+    // [storage I-4] [kms I-4] [index I-4] [edge I-4] [interop I-4] The outcome comes within the budget, even if the work ignores the signal.
     const signal = this.#armedSignal ?? this.#openSignal(now_ms);
     return this.#outcomeOf(() => work(signal));
   }

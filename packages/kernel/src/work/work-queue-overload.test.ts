@@ -341,3 +341,29 @@ test('below capacity the queue serves in order and drops nothing', async () => {
     queued.order.toSorted((a, b) => a - b),
   );
 });
+
+test(
+  'tryTake gives a job that waits, and nothing if those that wait are too late or are dropped',
+  bench(async (b) => {
+    assert.equal(b.queue.tryTake(), undefined);
+    b.submit('a');
+    await b.queue.tryTake()!.run();
+    b.submit('late', 10);
+    await b.time.advance(10);
+    assert.equal(b.queue.tryTake(), undefined);
+    // One that is taken within its target begins the interval anew; in standing overload the oldest are then hopeless.
+    b.submit('sample', BUDGET_MS, 100);
+    await b.serve();
+    b.submit('shed', TARGET_MS + INTERVAL_MS + 10);
+    await b.time.advance(TARGET_MS + INTERVAL_MS);
+    assert.equal(b.queue.depth, 1);
+    assert.equal(b.queue.tryTake(), undefined);
+    assert.equal(b.queue.depth, 0);
+    await b.time.settle();
+    assert.equal(b.answers.get('shed'), 'busy');
+    b.submit('b');
+    b.queue.close();
+    await b.queue.tryTake()!.run();
+    assert.deepEqual(b.ran, ['a', 'sample', 'b']);
+  }),
+);

@@ -140,7 +140,7 @@ export function answersOnce({ WorkQueue }: WorkQueueModule, shape: Shape): Build
       final() {
         const count = (answer: Answer): number => clients.filter((client) => client.answer === answer).length;
         for (const client of clients) client.check();
-        // [storage I-5] [index I-5] [edge I-5]
+        // [storage I-5] [index I-5] [edge I-5] [interop I-5]
         assert(clients.every(({ answer }) => answer !== undefined) && live === 0, 'all are answered, all have ended');
         assert(queue.depth === 0 && queue.running === 0, 'nothing is left');
         assert(count('busy') === queue.busy_total, 'busy answers are counted once');

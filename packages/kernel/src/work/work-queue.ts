@@ -119,7 +119,7 @@ export class WorkQueue extends ServedQueue<Job> {
     const remaining_ms = deadline.remaining_ms;
     if (remaining_ms <= 0) return Promise.reject(this.#tooLate(deadline));
     const now_ms = sched.now_ms();
-    // [storage I-3] [index I-3] [edge I-3] [storage I-9] [index I-9] [edge I-9] A full queue refuses at once; it never grows.
+    // [storage I-3] [index I-3] [edge I-3] [interop I-3] [storage I-9] [index I-9] [edge I-9] [interop I-9] A full queue refuses at once; it never grows.
     if (!this.#lanes.hasRoom(into) && !this.#displaceFor(into, key, now_ms)) {
       return Promise.reject(
         this.#busy(into, now_ms, into.isKeyed && into.size > 0 ? 'has no room for this key' : 'is full'),
@@ -146,6 +146,12 @@ export class WorkQueue extends ServedQueue<Job> {
     if (job !== undefined) return Promise.resolve(job);
     if (this.isClosed) return Promise.resolve(undefined);
     return this.workers.park(signal, undefined);
+  }
+
+  /** The next job, if one waits. */
+  tryTake(): Job | undefined {
+    touch(this);
+    return this.#next();
   }
 
   abortQueued(error: unknown): number {

@@ -81,7 +81,7 @@ class RealFile implements File {
     let rest = buffers;
     let at = position;
     while (rest.length > 0) {
-      // [storage I-7] [kms I-7] [index I-7] [edge I-7] File calls run in the thread pool of Node.
+      // [storage I-7] [kms I-7] [index I-7] [edge I-7] [interop I-7] File calls run in the thread pool of Node.
       const written = await call<number>((done) => fs.writev(this.#fd, rest, at, done));
       at += written;
       rest = without(rest, written);

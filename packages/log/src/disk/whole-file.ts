@@ -2,7 +2,8 @@
  * Atomic replacement of small files.
  *
  * Contract: after `writeWhole` the new file survives a power failure; a failure before leaves the whole old file or the whole
- * new one. It writes a temporary file, syncs and renames it, and syncs the directory. The caller ensures one writer at a time.
+ * new one. It writes a temporary file, syncs and renames it, and syncs the directory. The temporary file of a failed write is
+ * removed, if the disk lets it: a crash leaves one, see `removeLeftOver`. The caller ensures one writer at a time.
  * Bound: the caller's.
  */
 import { dirname } from 'node:path';
@@ -18,6 +19,10 @@ export async function writeWhole(fs: FileSystem, path: string, bytes: Uint8Array
     await file.write([bytes], 0);
     await file.sync();
     renamed = fs.rename(temporary(path), path);
+  } catch (error) {
+    // On a full disk it takes room that other writes need.
+    await fs.remove(temporary(path)).catch(() => undefined);
+    throw error;
   } finally {
     // Concurrently: under load every call to the disk waits in a queue.
     await Promise.all([file.close(), renamed]);

@@ -114,7 +114,7 @@ test(
   'a resource that does not close delays neither a drain nor an abort beyond its time, and is reported',
   within,
   async () => {
-    // [storage I-11] [kms I-11] [edge I-11]
+    // [storage I-11] [kms I-11] [edge I-11] [interop I-11]
     const { stop } = bench({ close: forever });
     const isLate = (error: unknown): boolean => isRonError(error, 'timeout');
     await assert.rejects(stop.drain(), isLate);

@@ -57,13 +57,13 @@ export function stopOf(init: StopInit): Stop {
     );
     runtime.close();
   });
-  // [storage I-11] [kms I-11] [edge I-11] A close that hangs is abandoned; it does not delay the stop.
+  // [storage I-11] [kms I-11] [edge I-11] [interop I-11] A close that hangs is abandoned; it does not delay the stop.
   const close = once(() => within('close', init.close_ms ?? CLOSE_MS_DEFAULT, init.close));
   return {
     async drain() {
       using budget = Deadline.after('drain', init.drain_ms());
       begin();
-      // [storage I-6] [kms I-6] [index I-6] [edge I-6] Intake stops first; requests and tasks then share one deadline.
+      // [storage I-6] [kms I-6] [index I-6] [edge I-6] [interop I-6] Intake stops first; requests and tasks then share one deadline.
       ingress.beginDrain();
       const clean = await ingress.drained(budget.signal);
       afterRequests();
