@@ -87,9 +87,9 @@ test('the metrics document lists the registered metrics, common ones once', asyn
   }
   assert.deepEqual(
     own.map((section) => section.split('\n')[0]),
-    ['edge', 'index', 'kms', 'mailbox', 'passport', 'storage'],
+    ['edge', 'index', 'interop', 'kms', 'mailbox', 'passport', 'storage'],
   );
-  assert.match(own[4]!, /`passport_issued_total\{audience\}` \| counter \|/);
+  assert.match(own[5]!, /`passport_issued_total\{audience\}` \| counter \|/);
 });
 
 test('text around the generated part is kept', async (t) => {

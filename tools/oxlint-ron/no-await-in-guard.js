@@ -1,5 +1,5 @@
 /**
- * [storage I-1] [kms I-1] [index I-1] [edge I-1] A `withSync` callback is a critical section: it must not be async, await, yield or loop over
+ * [storage I-1] [kms I-1] [index I-1] [edge I-1] [interop I-1] A `withSync` callback is a critical section: it must not be async, await, yield or loop over
  * an async iterable.
  */
 

@@ -1,7 +1,7 @@
 /**
- * [storage I-7] [kms I-7] [index I-7] [edge I-7] Refuses calls that block the event loop: synchronous file and process calls, SQLite, native
+ * [storage I-7] [kms I-7] [index I-7] [edge I-7] [interop I-7] Refuses calls that block the event loop: synchronous file and process calls, SQLite, native
  * libraries, and waits on shared memory. Slow work runs in a `BlockingPool`, file calls in the thread pool of Node.
- * [storage I-11] [kms I-11] [edge I-11] Refuses finalizers: a resource is closed by its owner, with an asynchronous `close`.
+ * [storage I-11] [kms I-11] [edge I-11] [interop I-11] Refuses finalizers: a resource is closed by its owner, with an asynchronous `close`.
  *
  * A file that must make such a call disables the rule there and states the reason.
  */

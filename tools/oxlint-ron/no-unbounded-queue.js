@@ -1,5 +1,5 @@
 /**
- * [storage I-3] [kms I-3] [index I-3] [edge I-3] Every queue states a finite capacity where it is created, and no unbounded buffer of Node is
+ * [storage I-3] [kms I-3] [index I-3] [edge I-3] [interop I-3] Every queue states a finite capacity where it is created, and no unbounded buffer of Node is
  * imported. The kernel asserts the value at run time; this rule refuses `Infinity` and forgotten arguments in the source.
  */
 

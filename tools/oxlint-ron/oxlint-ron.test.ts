@@ -36,7 +36,7 @@ interface Case {
 
 const CASES: Case[] = [
   {
-    // [storage I-1] [kms I-1] [index I-1] [edge I-1]
+    // [storage I-1] [kms I-1] [index I-1] [edge I-1] [interop I-1]
     rule: 'ron/no-await-in-guard',
     refused: {
       'an async callback': 'cell.withSync(async (s) => s.n);',
@@ -75,7 +75,7 @@ const CASES: Case[] = [
     },
   },
   {
-    // [storage I-7] [kms I-7] [index I-7] [edge I-7] [storage I-11] [kms I-11] [edge I-11]
+    // [storage I-7] [kms I-7] [index I-7] [edge I-7] [interop I-7] [storage I-11] [kms I-11] [edge I-11] [interop I-11]
     rule: 'ron/no-blocking-calls',
     refused: {
       'a synchronous file call': "import { readFileSync } from 'node:fs'; readFileSync('a');",
@@ -100,7 +100,7 @@ const CASES: Case[] = [
     },
   },
   {
-    // [storage I-3] [kms I-3] [index I-3] [edge I-3]
+    // [storage I-3] [kms I-3] [index I-3] [edge I-3] [interop I-3]
     rule: 'ron/no-unbounded-queue',
     refused: {
       'a forgotten capacity': "new Mpsc('work');",

@@ -25,7 +25,6 @@ suite('usage', { concurrency: 3 }, () => {
     [['get', ZEROS, '--range', 'x'], /--range must be A-B or A-, like 0-99 or 100-, not "x"/],
     [['get', ZEROS, '--url', 'nonsense'], /"nonsense" is not a valid URL/],
     [['up', '--only', 'storge'], /--only: unknown service "storge": did you mean storage\?/],
-    [['up', '--only', 'interop'], /--only: interop is not available yet/],
     [['up', '--set', 'storage'], /--set must be SERVICE\.KEY=VALUE, not "storage"/],
     [['up', '--base-port', '99999'], /--base-port must be a number from 0 to 65500/],
     [['cap', 'attenuate'], /Specify at least one caveat/],

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { inspectToken } from '@ron/auth';
 import { eventually } from '@ron/testkit';
 import { ron, temporaryDir, up } from './support.ts';
 
@@ -41,6 +42,13 @@ test('a capability is issued, shown, narrowed, used and revoked', async (t) => {
   assert.match(await show(), /state +refused: capability was revoked\n/);
   await eventually('storage refuses it', async () => (await put()).code === 77);
   assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'mine' })).code, 0, 'the owner is not affected');
+
+  const bridge = await ron(t, ['cap', 'issue', '--scopes', 'interop:put', '--subject', 'x', '--dir', dir, '--json']);
+  assert.equal(bridge.code, 0, bridge.stderr);
+  const { audience } = inspectToken((JSON.parse(bridge.text) as { token: string }).token);
+  assert.equal(audience, 'interop', 'the audience is that of the scopes');
+  const mixed = await ron(t, ['cap', 'issue', '--scopes', 'storage:get,interop:put', '--dir', dir]);
+  assert.deepEqual([mixed.code, /scopes of one service/.test(mixed.stderr)], [64, true], mixed.stderr);
 
   const long = await ron(t, ['cap', 'issue', '--scopes', 'kms:audience', '--audience', 'kms', '--dir', dir]);
   assert.equal(long.code, 77);

@@ -100,13 +100,29 @@ test('a cut stream is replaced by polling, through a restart that begins the num
   assert.deepEqual(seqsOf(process), [3, 4, 1, 2]);
 });
 
-test('one provider only, until --max', async (t) => {
-  const { list, tail } = await tailed(t);
-  const process = tail('git', '--max', '2', '--json');
+test('one provider only, in the history and live, until --max', async (t) => {
+  const { fake, list, tail } = await tailed(t);
+  fake.routes.set('GET /admin/providers/git', (_request, response) => answer(response, 200, { name: 'git' }));
+  for (const provider of ['git', 'git', 'other', 'git', 'other']) list.add({ provider });
+  const process = tail('git', '--last', '2', '--max', '4', '--json');
   await connected(list);
   for (const provider of ['other', 'git', 'other', 'git', 'git']) list.send('delivery', list.add({ provider }));
   const { code } = await process.ended;
-  assert.deepEqual([code, seqsOf(process)], [0, [2, 4]]);
+  assert.deepEqual([code, seqsOf(process)], [0, [2, 4, 7, 9]]);
+});
+
+test('--max counts the history too', async (t) => {
+  const { list, tail } = await tailed(t);
+  for (let n = 0; n < 5; n++) list.add();
+  const process = tail('--last', '4', '--max', '3', '--json');
+  const { code } = await process.ended;
+  assert.deepEqual([code, seqsOf(process)], [0, [2, 3, 4]]);
+});
+
+test('an unknown provider exits with 66', async (t) => {
+  const { fake } = await tailed(t);
+  const { code, stderr } = await command(['hooks', 'tail', 'none', ...fake.flags]);
+  assert.equal(code, 66, stderr);
 });
 
 test('a reader that closes the pipe ends it without a stack trace', async (t) => {

@@ -122,15 +122,32 @@ suite('webhooks', () => {
     assert.match(runSample(old.replaceAll(at('turn.secret'), last)), /202$/);
   });
 
-  test('a changed descriptor keeps the secret', async () => {
-    const text = await add('keeps', 'github');
-    await ok('add', 'keeps', '--scheme', 'github', '--network', '192.0.2.0/24');
-    assert.deepEqual((await shown('keeps')).networks, ['192.0.2.0/24']);
+  test('a change keeps the secret and each setting whose flag is absent, and prints what it changed', async () => {
+    const text = await add('keeps', 'github', '--origin', 'https://a.example');
+    const limited = await ok('add', 'keeps', '--network', '192.0.2.0/24');
+    assert.match(limited, /^networks {2}192\.0\.2\.0\/24 \(before: all\)$/m);
     assert.match(runSample(text), /the address is not in the networks of the provider.*403$/s);
-    await ok('add', 'keeps', '--scheme', 'github', '--rps', '7');
-    const { networks, limits, secrets } = await shown('keeps');
-    assert.deepEqual([networks, limits.rps, secrets.length, secrets[0]!.version], [[], 7, 1, 1]);
+    assert.match(
+      await ok('add', 'keeps', '--rps', '7'),
+      /^limits {4}7\/s, 64 in process \(before: 100\/s, 64 in process\)$/m,
+    );
+    const { networks, origins, limits, secrets } = await shown('keeps');
+    assert.deepEqual([networks, origins, limits], [['192.0.2.0/24'], ['https://a.example'], { rps: 7, inflight: 64 }]);
+    assert.deepEqual([secrets.length, secrets[0]!.version], [1, 1]);
+    assert.match(await ok('add', 'keeps'), /^changed {3}nothing$/m);
+    const opened = await ok('add', 'keeps', '--any-network', '--no-origins');
+    assert.match(opened, /^networks {2}all \(before: 192\.0\.2\.0\/24\)$/m);
+    assert.match(opened, /^origins {3}none: .*\(before: https:\/\/a\.example\)$/m);
     assert.match(runSample(text), /202$/);
+    assert.equal((await hooks('add', 'keeps', '--any-network', '--network', '192.0.2.0/24')).code, 64);
+  });
+
+  test('a new secret ends all others and keeps the settings', async () => {
+    await add('renew', 'github', '--network', '192.0.2.0/24');
+    const text = await ok('add', 'renew', '--generate', '--yes');
+    assert.match(text, /^secret {4}v2; all others have ended$/m);
+    const { networks, secrets } = await shown('renew');
+    assert.deepEqual([networks, secrets.map(({ version }) => version)], [['192.0.2.0/24'], [2]]);
   });
 
   test('tail prints live deliveries, accepted and refused, and ends at Ctrl-C', async (t) => {

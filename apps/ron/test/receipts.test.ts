@@ -71,6 +71,25 @@ test('a fetched receipt verifies offline; a changed one, another body and anothe
   const text = await readFile(at('receipt.json'), 'utf8');
   await writeFile(at('changed.json'), text.replace('hooks.github', 'hooks.gitlab'));
   await refused(/\(receipt\)/, at('changed.json'), '--key', at('key.pem'));
+  const ambiguous = [
+    text.replace('"provider"', '"provider": "gitlab", "provider"'),
+    text.replace('1800000000000', '1800000000000.0000001'),
+    text.replace('1800000000000', '18e11'),
+    text.replace('"hooks.github"', '"hooks.\\u0067ithub"'),
+  ];
+  for (const each of ambiguous) {
+    assert.notEqual(each, text);
+    await writeFile(at('ambiguous.json'), each);
+    await refused(/is ambiguous/, at('ambiguous.json'), '--key', at('key.pem'));
+  }
+  const spaced = `\t${JSON.stringify(JSON.parse(text), null, 3).replaceAll('\n', '\r\n')}\n\n`;
+  await writeFile(at('spaced.json'), spaced);
+  assert.equal((await verify(at('spaced.json'), '--key', at('key.pem'))).code, 0);
+  assert.doesNotMatch((await verify(at('spaced.json'), '--key', at('key.pem'))).text, /not checked/);
+  await writeFile(at('logged.json'), JSON.stringify({ ...(JSON.parse(text) as object), log_index: 7, log_proof: {} }));
+  const logged = await verify(at('logged.json'), '--key', at('key.pem'));
+  assert.equal(logged.code, 0, logged.stderr);
+  assert.match(logged.text, /^not checked: log_index and log_proof, which no signature/m);
   await writeFile(at('cut.json'), text.slice(0, -20));
   await refused(/not a receipt/, at('cut.json'), '--key', at('key.pem'));
   assert.equal((await verify(at('receipt.json'))).code, 64, 'a key must be given');

@@ -31,6 +31,7 @@ import {
   type ReceivedMessage,
   type ReceiveRequest,
   type ReplayedDto,
+  type SendOptions,
   type SendResult,
   type Task,
   type TokenResult,
@@ -73,11 +74,15 @@ export class MailboxClient {
     return this.#transport.base.href;
   }
 
-  /** Stores messages. A result for each, in order; a refused message does not stop the others. */
-  async send(messages: readonly OutgoingMessage[], init: CallOptions = {}): Promise<readonly SendResult[]> {
+  /** Stores messages. A result for each, in order; a refused message does not stop the others, unless the call is ordered. */
+  async send(
+    messages: readonly OutgoingMessage[],
+    init: CallOptions & SendOptions = {},
+  ): Promise<readonly SendResult[]> {
     const body = joined(encodeBatch(messages.map(({ payload, ...head }) => ({ head, payload }))));
     const headers = { 'Content-Type': BATCH_MEDIA_TYPE };
-    const answer = await this.#once('send', 'send', { headers, body }, init, readJson);
+    const path = `send${queryOf({ ordered: init.ordered === true ? 1 : undefined })}`;
+    const answer = await this.#once('send', path, { headers, body }, init, readJson);
     return requireSendResults(answer, messages);
   }
 

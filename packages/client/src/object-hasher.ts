@@ -9,7 +9,7 @@
  *     hasher.finish();   // b3:...
  */
 import { formatAddress, type Address } from '@ron/proto';
-import { Blake3Hasher } from '@ron/simd';
+import { blake3, Blake3Hasher, GROUP_BYTES } from '@ron/simd';
 
 export { GROUP_BYTES } from '@ron/simd';
 
@@ -32,6 +32,8 @@ export class ObjectHasher {
 
 /** The address of bytes in memory. */
 export function addressOf(bytes: Uint8Array): Address {
+  // A hasher allocates a whole group.
+  if (bytes.length <= GROUP_BYTES) return formatAddress(blake3(bytes));
   const hasher = new ObjectHasher();
   hasher.update(bytes);
   return hasher.finish();

@@ -59,6 +59,12 @@ export interface OutgoingMessage {
   readonly payload: Uint8Array;
 }
 
+/** How the messages of one call are sent. */
+export interface SendOptions {
+  /** The messages of a topic keep the order of the call: those behind one that is refused as `full` or `topic` are refused too. */
+  readonly ordered?: boolean;
+}
+
 /** `conflict`: the idempotency key belongs to a message with another body. `full`: the topic is full. `topic`: it does not exist, and cannot be created. */
 export type SendError = 'conflict' | 'full' | 'topic';
 

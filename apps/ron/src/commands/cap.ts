@@ -128,8 +128,9 @@ async function verdictOf({ values, io, signal }: CapInvocation, token: string): 
 }
 
 async function issue({ values, io, signal }: CapInvocation, caveats: readonly string[]): Promise<void> {
-  const { scopes, ttl, subject, audience = 'storage' } = values;
+  const { scopes, ttl, subject } = values;
   if (scopes === undefined) throw usage({ name: 'cap' }, '--scopes is required');
+  const audience = values.audience ?? serviceOf(scopes.split(','));
   const ttl_ms = ttl === undefined ? undefined : parseDuration_ms(ttl);
   if (ttl !== undefined && ttl_ms === undefined)
     throw usage({ name: 'cap' }, `--ttl must be a duration like 1h or 7d, not ${ttl}`);
@@ -146,6 +147,13 @@ async function issue({ values, io, signal }: CapInvocation, caveats: readonly st
   if (values.output === undefined) return io.result(token, issued);
   await writeSecret(values.output, `${token}\n`);
   return io.result(`issued to ${issued.subject}`, { ...facts, file: values.output });
+}
+
+/** A capability has one audience. */
+function serviceOf(scopes: readonly string[]): string {
+  const [first, ...others] = new Set(scopes.map(serviceIn));
+  if (first !== undefined && others.length === 0 && isService(first)) return first;
+  throw usage({ name: 'cap' }, '--scopes must be scopes of one service, such as storage:get,storage:put');
 }
 
 type Target = Parameters<PassportClient['revoke']>[0];

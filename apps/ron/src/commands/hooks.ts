@@ -15,7 +15,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
   add: {
     args: 'NAME',
     about:
-      'adds a provider, and prints the URL to enter there and a command that tests it; a known provider gets the new settings',
+      'adds a provider, and prints the URL to enter there and a command that tests it; a known provider keeps the settings whose flags are absent',
     run: async (...call) => (await import('../hooks/providers.ts')).add(...call),
   },
   list: {
@@ -83,6 +83,8 @@ export default command({
     'ron hooks add stripe --scheme stripe --secret-file stripe.secret': 'add one with the secret that Stripe shows',
     'ron hooks add ci --scheme generic --signature-header X-Signature --prefix sha256= --network 192.0.2.0/24':
       'add any HMAC scheme, from one network only',
+    'ron hooks add github --rps 50': 'change one setting of a provider, keep the others and the secrets',
+    'ron hooks add ci --any-network': 'accept its deliveries from everywhere again',
     'ron hooks test github': 'deliver a signed sample',
     'ron hooks tail github': 'watch its deliveries',
     'ron queue receive hooks.github --follow --ack': 'receive its messages',

@@ -41,7 +41,7 @@ export default command({
     'Receipts of webhooks: the proof that this node accepted a body at a time. kms signs them in trees of up to 128.',
     ...verbLines(VERBS),
     'Exit codes of verify: 65 if the receipt, the body or a signature was changed, or another key signed; of get: 66 if there is',
-    'no such receipt, 75 if kms has not signed it.',
+    'no such receipt, 75 if kms has not signed it. log_index and log_proof are not checked: no signature of the receipt covers them.',
   ].join('\n'),
   options,
   args: [2, 2],

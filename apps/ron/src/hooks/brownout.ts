@@ -42,7 +42,7 @@ function requestOf({ values }: HooksInvocation, text: string): BrownoutRequest {
 
 export function brownoutText({ mode, until_ms, why, active, upstreams }: BrownoutDto): string {
   const until = until_ms === undefined ? '' : ` until ${dateOf(until_ms / 1000)}`;
-  const reason = why === undefined || why === '' ? '' : `: ${why}`;
+  const reason = why === undefined ? '' : `: ${why}`;
   return columns([
     ['mode', `${mode}${until}${reason}`],
     ['brownout', active ? 'active' : 'not active'],
@@ -50,7 +50,7 @@ export function brownoutText({ mode, until_ms, why, active, upstreams }: Brownou
   ]);
 }
 
-/** What is refused or spooled while work for an upstream is shed. */
+/** The effect of a brownout of each upstream. */
 const EFFECTS: Readonly<Record<UpstreamDto['upstream'], string>> = {
   storage: '/put gets 503',
   mailbox: 'webhooks go to the spool',

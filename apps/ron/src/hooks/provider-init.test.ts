@@ -1,6 +1,7 @@
 /** The flags of `ron hooks add` become the request that they describe; contradictions are usage errors. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Descriptor } from '@ron/proto';
 import { CliError } from '../exits.ts';
 import { providerInit } from './provider-init.ts';
 
@@ -29,6 +30,46 @@ test('only the flags that are given are sent: interop has the defaults', () => {
     },
   );
   assert.deepEqual(providerInit({ scheme: 'stripe', rps: '7' }).limits, { rps: 7 });
+});
+
+const KNOWN: Descriptor = {
+  name: 'ci',
+  scheme: 'generic',
+  topic: 'hooks.build',
+  networks: ['192.0.2.0/24'],
+  origins: ['https://ci.example'],
+  limits: { rps: 5, inflight: 6 },
+  generic: {
+    template: '{timestamp}.{body}',
+    signature_header: 'X-Sig',
+    prefix: 'v1=',
+    encoding: 'base64',
+    algorithm: 'sha512',
+    timestamp_header: 'X-Time',
+  },
+};
+
+test('a known provider keeps each setting whose flag is absent', () => {
+  const { name: _, ...kept } = KNOWN;
+  assert.deepEqual(providerInit({}, KNOWN), kept);
+  const changes: [Parameters<typeof providerInit>[0], object][] = [
+    [{ topic: 'hooks.other' }, { topic: 'hooks.other' }],
+    [{ network: ['::/0'] }, { networks: ['::/0'] }],
+    [{ origin: ['https://b.example'] }, { origins: ['https://b.example'] }],
+    [{ rps: '7' }, { limits: { rps: 7, inflight: 6 } }],
+    [{ encoding: 'hex' }, { generic: { ...KNOWN.generic, encoding: 'hex' } }],
+    [{ 'any-network': true }, { networks: [] }],
+    [{ 'no-origins': true }, { origins: [] }],
+  ];
+  for (const [values, change] of changes)
+    assert.deepEqual(providerInit(values, KNOWN), { ...kept, ...change }, JSON.stringify(values));
+});
+
+test('an empty value removes a setting of the scheme generic; another scheme drops them all', () => {
+  const { timestamp_header: _, prefix: __, ...bare } = KNOWN.generic!;
+  const plain = providerInit({ template: '{body}', prefix: '', 'timestamp-header': '' }, KNOWN);
+  assert.deepEqual(plain.generic, { ...bare, template: '{body}' });
+  assert.equal(providerInit({ scheme: 'github' }, KNOWN).generic, undefined);
 });
 
 test('the scheme generic is described by its flags', () => {
@@ -69,6 +110,8 @@ test('a missing or unknown word, and a flag of another scheme, are refused with 
     [{ scheme: 'github', topic: 'hooks.A' }, /cannot be the name of a topic/],
     [{ scheme: 'github', rps: '0' }, /--rps must be a number from 1/],
     [{ scheme: 'github', network: Array.from({ length: 65 }, () => '::/0') }, /--network: at most 64/],
+    [{ scheme: 'github', network: ['::/0'], 'any-network': true }, /Specify --network or --any-network, not both/],
+    [{ scheme: 'github', origin: ['https://a.example'], 'no-origins': true }, /--origin or --no-origins, not both/],
     [{ scheme: 'github', template: '{body}' }, /--template is only for the scheme generic/],
     [{ scheme: 'generic' }, /--signature-header is required/],
     [{ scheme: 'generic', 'signature-header': 'x', encoding: 'hax' }, /--encoding must be one of hex, base64/],

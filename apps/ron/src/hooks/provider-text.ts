@@ -22,23 +22,39 @@ const secretShort = ({ version, ends_ms }: SecretDto, now_ms: number): string =>
   ends_ms === undefined ? `v${version}` : `v${version} for ${humanDuration(Math.max(0, ends_ms - now_ms))} more`;
 
 export function providerText(provider: WebhookProviderDto, now_ms: number): string {
-  const { name, networks, origins, limits, secrets, problem } = provider;
+  const { name, secrets, problem } = provider;
   return columns([
     ['provider', name],
     ['state', problem === undefined ? 'accepts webhooks' : `closed: ${problem}`],
-    ['scheme', schemeText(provider)],
-    ['topic', provider.topic],
-    ['networks', networks.length === 0 ? 'all' : networks.join(', ')],
-    ['origins', origins.length === 0 ? 'none: a request with the Origin header is refused' : origins.join(', ')],
-    ['limits', `${limits.rps}/s, ${limits.inflight} in process`],
+    ...settingsOf(provider),
     ...secrets.map((each): [string, string] => [`secret v${each.version}`, secretText(each, now_ms)]),
   ]);
 }
 
+/** The settings that a change of a provider has changed, with their previous values. */
+export function changedSettings(before: Descriptor, after: Descriptor): [string, string][] {
+  const was = new Map(settingsOf(before));
+  const changed = settingsOf(after).filter(([name, text]) => was.get(name) !== text);
+  return changed.map(([name, text]) => [name, `${text} (before: ${was.get(name)})`]);
+}
+
+function settingsOf(provider: Descriptor): [string, string][] {
+  const { topic, networks, origins, limits } = provider;
+  return [
+    ['scheme', schemeText(provider)],
+    ['topic', topic],
+    ['networks', networks.length === 0 ? 'all' : networks.join(', ')],
+    ['origins', origins.length === 0 ? 'none: a request with the Origin header is refused' : origins.join(', ')],
+    ['limits', `${limits.rps}/s, ${limits.inflight} in process`],
+  ];
+}
+
 function schemeText({ scheme, generic }: Descriptor): string {
   if (generic === undefined) return scheme;
-  const { template, signature_header, prefix = '', encoding, algorithm } = generic;
-  return `${scheme}: ${signature_header}: ${prefix}<${encoding} HMAC-${algorithm} of ${template}>`;
+  const { template, signature_header, prefix = '', encoding, algorithm, timestamp_header, id_header } = generic;
+  const time = timestamp_header === undefined ? '' : `, {timestamp} in ${timestamp_header}`;
+  const id = id_header === undefined ? '' : `, {id} in ${id_header}`;
+  return `${scheme}: ${signature_header}: ${prefix}<${encoding} HMAC-${algorithm} of ${template}>${time}${id}`;
 }
 
 function secretText({ kind, created_ms, ends_ms, uses, last_used_ms }: SecretDto, now_ms: number): string {

@@ -1,7 +1,7 @@
 /** `ron hooks add`, `list`, `show`, `rotate`, `remove` and `test`. */
 import { sched } from '@ron/kernel/core';
 import type { InteropClient } from '@ron/client';
-import { INTEROP_LIMITS, type SecretDto, type WebhookProviderDto } from '@ron/proto';
+import { INTEROP_LIMITS, type Descriptor, type SecretDto, type WebhookProviderDto } from '@ron/proto';
 import { confirm } from '../confirm.ts';
 import { columns } from '../format.ts';
 import { homeOf, runningService } from '../home.ts';
@@ -11,7 +11,7 @@ import { hookSecret, type HookSecret } from './hook-secret.ts';
 import type { HooksInvocation } from './hooks-options.ts';
 import { providerArg, withInterop } from './interop-service.ts';
 import { providerInit } from './provider-init.ts';
-import { providerTable, providerText } from './provider-text.ts';
+import { changedSettings, providerTable, providerText } from './provider-text.ts';
 import { sampleCommand } from './sample-command.ts';
 
 type Args = readonly string[];
@@ -19,32 +19,41 @@ type Args = readonly string[];
 /** The file that the printed command reads, if the operator named none. */
 const SECRET_FILE = 'hook.secret';
 
-/** Creates a provider. A known one gets the new descriptor, and keeps its secrets unless one is given, which ends them. */
+/**
+ * Creates a provider, or changes a known one, which keeps all settings whose flags are absent. It keeps its secrets too, unless one
+ * is given, which ends them.
+ */
 export async function add(invocation: HooksInvocation, [text]: Args): Promise<void> {
   const { values, signal } = invocation;
   const name = providerArg(text!);
-  const init = providerInit(values);
-  const isKnown = await withInterop(invocation, (client) => exists(client, name, signal));
-  const keeps = isKnown && values['secret-file'] === undefined && values.generate === undefined;
+  const before = await withInterop(invocation, (client) => known(client, name, signal));
+  const init = providerInit(values, before);
+  const keeps = before !== undefined && values['secret-file'] === undefined && values.generate === undefined;
   const ends = `The secrets of ${name} end at once; \`ron hooks rotate\` keeps the previous one for a time.`;
-  if (isKnown && !keeps) await confirm(invocation, 'hooks', ends);
+  if (before !== undefined && !keeps) await confirm(invocation, 'hooks', ends);
   const given = keeps ? undefined : await hookSecret(invocation, name, init.scheme);
   const request = { ...init, ...(given !== undefined && { secret: given.secret }) };
   await withInterop(invocation, async (client, { url }) => {
     const provider = await client.putProvider(name, request, { signal });
-    await printAdded(invocation, provider, given, url);
+    await printAdded(invocation, provider, { before, given, called_url: url });
   });
 }
 
-async function exists(client: InteropClient, name: string, signal: AbortSignal): Promise<boolean> {
-  return (await client.providers({ signal })).some((each) => each.name === name);
+async function known(client: InteropClient, name: string, signal: AbortSignal): Promise<Descriptor | undefined> {
+  return (await client.providers({ signal })).find((each) => each.name === name);
+}
+
+interface Added {
+  /** Undefined for a new provider. */
+  readonly before: Descriptor | undefined;
+  readonly given: HookSecret | undefined;
+  readonly called_url: string;
 }
 
 async function printAdded(
   { io, values }: HooksInvocation,
   provider: WebhookProviderDto,
-  given: HookSecret | undefined,
-  called_url: string,
+  { before, given, called_url }: Added,
 ): Promise<void> {
   const { name, topic, secrets } = provider;
   const url = `${(await publicUrl({ io, values })) ?? called_url}/webhooks/${name}`;
@@ -55,6 +64,7 @@ async function printAdded(
   const rows: [string, string][] = [
     ['provider', `${name}, ${provider.scheme}, messages go to ${topic}`],
     ['url', url],
+    ...(before === undefined ? [] : changeRows(before, provider, given)),
     ...secretRows(given),
     ...(provider.problem === undefined ? [] : [['closed', provider.problem] satisfies [string, string]]),
   ];
@@ -64,6 +74,12 @@ async function printAdded(
     `\ntest it with \`ron hooks test ${name}\`, or with curl and the secret in ${secret_file}:\n\n${sample}`,
     {},
   );
+}
+
+function changeRows(before: Descriptor, after: WebhookProviderDto, given: HookSecret | undefined): [string, string][] {
+  const rows = changedSettings(before, after);
+  if (given !== undefined) rows.push(['secret', `v${newestOf(after.secrets)?.version}; all others have ended`]);
+  return rows.length === 0 ? [['changed', 'nothing']] : rows;
 }
 
 const newestOf = (secrets: readonly SecretDto[]): SecretDto | undefined =>

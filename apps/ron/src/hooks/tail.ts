@@ -3,8 +3,9 @@
  *
  * Contract: every recorded delivery is printed once, in order. The live stream says when; the list of recent deliveries fills
  * the gaps: the time before the stream, events that a slow reader lost, and the time while the stream is cut, when it is
- * polled. Deliveries that have left the list are reported as lost. Ends after `--max`, at Ctrl-C (exit code 130) and when the
- * reader of the output closes it. Bound: one page in memory. Cancellation: by the signal.
+ * polled. Deliveries that have left the list are reported as lost. With a name, only those of this provider are printed and
+ * counted; it must exist at the start. Ends after `--max` lines, at Ctrl-C (exit code 130) and when the reader of the output
+ * closes it. Bound: one page in memory. Cancellation: by the signal.
  */
 import type { InteropClient } from '@ron/client';
 import { isRonError, sched, sleep } from '@ron/kernel/core';
@@ -54,6 +55,7 @@ class Tail {
 
   async run(last: number): Promise<void> {
     const { io, signal } = this.#invocation;
+    if (this.#provider !== undefined) await this.#client.provider(this.#provider, { signal });
     await this.#begin(last);
     while (this.#left > 0) {
       try {
@@ -69,8 +71,9 @@ class Tail {
   /** Prints the last deliveries of the list. */
   async #begin(last: number): Promise<void> {
     let kept: DeliveryDto[] = [];
-    for await (const delivery of this.#listed(() => undefined)) kept = [...kept, delivery].slice(-Math.max(last, 1));
-    for (const delivery of last === 0 ? [] : kept) await this.#print(delivery);
+    for await (const delivery of this.#listed(() => undefined))
+      if (this.#isWanted(delivery)) kept = [...kept, delivery].slice(-Math.max(last, 1));
+    for (const delivery of last === 0 ? [] : kept.slice(0, this.#left)) await this.#show(delivery);
   }
 
   /** Until the stream ends, or there are enough. */
@@ -116,7 +119,7 @@ class Tail {
     for (;;) {
       const query = { after: this.#seen, limit: INTEROP_LIMITS.deliveries_page };
       const { deliveries, next, lost } = await this.#client.deliveries(query, { signal });
-      // After a restart of interop the numbers begin again.
+      // Lower than before if interop has restarted with a clock that was set back.
       this.#seen = next;
       if (lost > 0) onLost(lost);
       yield* deliveries;
@@ -125,15 +128,15 @@ class Tail {
   }
 
   async #show(delivery: DeliveryDto): Promise<void> {
-    if (this.#provider !== undefined && delivery.provider !== this.#provider) return;
-    await this.#print(delivery);
-    this.#left -= 1;
-  }
-
-  async #print(delivery: DeliveryDto): Promise<void> {
+    if (!this.#isWanted(delivery)) return;
     const { io } = this.#invocation;
     io.result(deliveryText(delivery), delivery);
     await io.flushed();
+    this.#left -= 1;
+  }
+
+  #isWanted({ provider }: DeliveryDto): boolean {
+    return this.#provider === undefined || provider === this.#provider;
   }
 }
 

@@ -2,7 +2,8 @@
  * `ron receipt verify`: without a node and without a network.
  *
  * Contract: only the keys that the user gives are trusted, and each of them must have signed. Lines of a trust file count if
- * they cover the kid and have public keys.
+ * they cover the kid and have public keys. The file must have one reading: a duplicate key, a number such as `1.0`, and any
+ * other text that a parser could read in another way, is refused.
  * Bound: `FILE_BYTES_MAX` of a receipt; a body is hashed as a stream.
  */
 import { verify } from 'node:crypto';
@@ -33,17 +34,32 @@ export async function verifyReceipt({ values, io, signal }: ReceiptInvocation, p
   });
   if (!check.ok) throw new CliError('data', `${path} is not a valid receipt (${check.fault}): ${check.detail}`);
   const { receipt, kid, algs, root, has_body } = check.facts;
+  const unchecked = ['log_index', 'log_proof'].filter((name) => Object.hasOwn(value as object, name));
   const time = new Date(receipt.received_ms).toISOString();
   const lines = [
     `valid: signed by the key in ${files.join(' and ')} (${algs.join(', ')}) under the name ${kid}`,
     `${receipt.provider} ${receipt.delivery_id ?? receipt.id}: ${receipt.bytes} bytes, received ${time} for ${receipt.topic}`,
     has_body ? `${body} is the received body` : `body ${receipt.b3}: not compared, use --body FILE`,
+    ...(unchecked.length === 0
+      ? []
+      : [`not checked: ${unchecked.join(' and ')}, which no signature of the receipt covers`]),
   ];
-  io.result(lines.join('\n'), { ok: true, claimed_kid: kid, algs, root, receipt, body: has_body });
+  io.result(lines.join('\n'), { ok: true, claimed_kid: kid, algs, root, receipt, body: has_body, unchecked });
 }
 
 async function readReceipt(path: string): Promise<unknown> {
   const text = await readText(path, FILE_BYTES_MAX);
+  const value = parsed(path, text);
+  if (JSON.stringify(value) === text.replace(TOKEN, withoutSpace)) return value;
+  const why = 'a duplicate key, or a number or a text in another spelling, could be read as another receipt';
+  throw new CliError('data', `${path} is ambiguous: ${why}; fetch it again with \`ron receipt get\``);
+}
+
+/** A text in quotes, or white space between such texts. */
+const TOKEN = /"(?:[^"\\]|\\.)*"|[ \t\r\n]+/g;
+const withoutSpace = (token: string): string => (token.startsWith('"') ? token : '');
+
+function parsed(path: string, text: string): unknown {
   try {
     return JSON.parse(text) as unknown;
   } catch {

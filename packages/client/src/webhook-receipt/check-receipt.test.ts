@@ -180,6 +180,67 @@ test('an algorithm that the platform lacks is reported, and a caller can verify 
   assert.deepEqual(calls, ['ed25519', 'ml-dsa-65']);
 });
 
+test('a kid whose algorithm is a member of every object is refused', async () => {
+  for (const alg of ['constructor', 'tostring', '__proto__', 'hasownproperty', 'toString']) {
+    const copy = withPart((file) => {
+      file.kid = KID.replace('hybrid', alg);
+      for (const sig of file.sigs) sig.kid = file.kid;
+    });
+    const fault = await faultOf(copy);
+    assert.ok(fault === 'key' || fault === 'malformed', `${alg}: ${fault}`);
+  }
+});
+
+test('-0 is not a number of a receipt', async () => {
+  const first = signedReceipt(RECEIPTS, 0, keys);
+  const secret = signedReceipt([{ ...RECEIPTS[0]!, secret_version: 0, bytes: 0 }], 0, keys);
+  assert.deepEqual([await faultOf(first), await faultOf(secret)], ['ok', 'ok']);
+  assert.equal(await faultOf({ ...first, tree: { ...first.tree, index: -0 } }), 'malformed');
+  assert.equal(await faultOf({ ...first, tree: { ...first.tree, size: -0 } }), 'malformed');
+  assert.equal(await faultOf({ ...first, log_index: -0 }), 'malformed');
+  for (const field of ['secret_version', 'bytes', 'received_ms'])
+    assert.equal(await faultOf({ ...secret, receipt: { ...secret.receipt, [field]: -0 } }), 'malformed', field);
+});
+
+test('a check of changed JSON never throws', async () => {
+  const paths = pathsOf(JSON.parse(JSON.stringify(signed)), []);
+  const names = fc.constantFrom('constructor', '__proto__', 'toString', 'valueOf', 'hybrid', 'ed25519', 'ml-dsa-65');
+  const values = fc.oneof(
+    fc.jsonValue({ maxDepth: 2 }),
+    names,
+    names.map((alg) => KID.replace('hybrid', alg.toLowerCase())),
+    fc.constantFrom(-0, -1, 0.5, 2 ** 53, '', 'AAAA', 'A'.repeat(9000), '0'.repeat(64)),
+  );
+  const change = fc.record({ path: fc.constantFrom(...paths), value: values, adds: fc.boolean(), name: names });
+  await fc.assert(
+    fc.asyncProperty(fc.array(change, { minLength: 1, maxLength: 3 }), async (changes) => {
+      const file: unknown = JSON.parse(JSON.stringify({ file: signed }));
+      for (const { path, value, adds, name } of changes) setAt(file, adds ? [...path, name] : path, value);
+      // Not equal to the original, unless a value was replaced by itself or only the log, which is not signed, was changed.
+      const check = await checkReceipt((file as { file: unknown }).file, { keys, body: BODY });
+      assert.equal(typeof check.ok, 'boolean');
+    }),
+    { numRuns: Number(process.env['RON_FUZZ_RUNS'] ?? 500) },
+  );
+});
+
+function pathsOf(value: unknown, path: readonly string[]): (readonly string[])[] {
+  const below = typeof value === 'object' && value !== null ? Object.entries(value) : [];
+  return [['file', ...path], ...below.flatMap(([name, each]) => pathsOf(each, [...path, name]))];
+}
+
+/** Adds own fields also under the names of inherited ones, as `JSON.parse` does. */
+function setAt(root: unknown, path: readonly string[], value: unknown): void {
+  let parent = root;
+  for (const name of path.slice(0, -1)) {
+    if (typeof parent !== 'object' || parent === null || !Object.hasOwn(parent, name)) return;
+    parent = (parent as Record<string, unknown>)[name];
+  }
+  if (typeof parent !== 'object' || parent === null) return;
+  const own = { value, enumerable: true, configurable: true, writable: true };
+  if (!Array.isArray(parent) || /^\d+$/.test(path.at(-1)!)) Object.defineProperty(parent, path.at(-1)!, own);
+}
+
 /** Ed25519 only: the property is about the bits, and each run checks signatures. */
 test('no single bit of a receipt file can change', async () => {
   const [key] = keys;

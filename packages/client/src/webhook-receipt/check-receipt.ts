@@ -95,7 +95,8 @@ export type ReceiptCheck =
 
 type Refusal = ReceiptCheck & { readonly ok: false };
 
-const CLAIMED: Readonly<Record<string, readonly string[]>> = { hybrid: ['ed25519', 'ml-dsa-65'] };
+/** Maps, because an algorithm may be named like a member of every object. */
+const CLAIMED: ReadonlyMap<string, readonly string[]> = new Map([['hybrid', ['ed25519', 'ml-dsa-65']]]);
 
 export async function checkReceipt(value: unknown, init: CheckReceiptInit): Promise<ReceiptCheck> {
   const signed = parseSignedReceipt(value);
@@ -140,7 +141,7 @@ function leafRefusal({ receipt, tree: { size, index, leaf } }: SignedReceipt): R
 /** The given keys and the signatures in the file must be those that the kid needs. */
 function keyRefusal({ kid, sigs }: SignedReceipt, keys: readonly ReceiptKey[]): Refusal | undefined {
   const { alg } = splitKid(kid)!;
-  const claimed = CLAIMED[alg] ?? [alg];
+  const claimed = CLAIMED.get(alg) ?? [alg];
   const given = keys.map((key) => key.alg);
   if (given.length === 0) return refuse('key', 'no public key was given');
   if (new Set(given).size !== given.length) return refuse('key', 'two keys of one algorithm were given');
@@ -194,10 +195,10 @@ async function validAlgs(
   return valid;
 }
 
-const NAMES: Readonly<Record<string, string>> = { ed25519: 'Ed25519' };
+const NAMES: ReadonlyMap<string, string> = new Map([['ed25519', 'Ed25519']]);
 
 const verifyByWebCrypto: VerifySignature = async ({ alg, spki }, message, signature) => {
-  const name = NAMES[alg] ?? alg.toUpperCase();
+  const name = NAMES.get(alg) ?? alg.toUpperCase();
   const key = await crypto.subtle.importKey('spki', spki, { name }, false, ['verify']);
   return await crypto.subtle.verify({ name }, key, signature, message);
 };

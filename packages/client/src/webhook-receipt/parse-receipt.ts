@@ -68,7 +68,9 @@ function fieldsProblem(
 
 const isObject = (value: unknown): value is object =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
-const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
+/** `-0` is refused: it is equal to 0 and another text. */
+const isCount = (value: unknown): boolean =>
+  Number.isSafeInteger(value) && (value as number) >= 0 && !Object.is(value, -0);
 const isHash = (value: unknown): boolean => typeof value === 'string' && HASH.test(value);
 
 /** Two texts that differ only in unused bits must not be the same signature. */

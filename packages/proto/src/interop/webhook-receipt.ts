@@ -5,8 +5,10 @@
  * malformed field, so a receipt without a problem is equal to another one exactly if their texts are.
  * Bound: `RECEIPT_LIMITS`.
  */
-import { HOOKS_PREFIX, INTEROP_LIMITS, PROVIDER_PATTERN, SCHEMES, type WebhookReceipt } from './interop-api.ts';
-import { isUlid } from './ulid.ts';
+import { isUlid } from '../ulid.ts';
+import { INTEROP_LIMITS } from './limits.ts';
+import { HOOKS_PREFIX, PROVIDER_PATTERN, SCHEMES } from './providers.ts';
+import type { WebhookReceipt } from './receipts.ts';
 
 export const RECEIPT_LIMITS = {
   /** Receipts in a tree. */
@@ -20,7 +22,8 @@ const B3 = /^b3:[0-9a-f]{64}$/;
 
 type Check = (value: unknown) => boolean;
 
-const isCount: Check = (value) => Number.isSafeInteger(value) && (value as number) >= 0;
+/** `-0` is refused: its text is that of 0. */
+const isCount: Check = (value) => Number.isSafeInteger(value) && (value as number) >= 0 && !Object.is(value, -0);
 const isText =
   (chars_max: number): Check =>
   (value) =>
