@@ -28,6 +28,15 @@ export const concurrency = declareConcurrency({
       from: 'listener',
       to: 'read_pool',
     },
+    forwarded_reads: {
+      kind: 'own',
+      capacity: 256,
+      policy: 'reject new; half of them for one client address',
+      overflow: '429 `busy` with `Retry-After`',
+      metric: 'busy_rejections_total{endpoint}',
+      from: 'read_pool',
+      to: 'listener',
+    },
     puts: {
       kind: 'work',
       label: 'work',

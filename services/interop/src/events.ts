@@ -9,6 +9,8 @@ export type InteropEvent =
   | { readonly kind: 'delivery'; readonly delivery: DeliveryDto }
   | { readonly kind: 'provider changed'; readonly provider: string; readonly change: string }
   | { readonly kind: 'provider closed'; readonly provider: string; readonly problem: string }
+  | { readonly kind: 'providers unconfirmed'; readonly problem: string }
+  | { readonly kind: 'log missing'; readonly problem: string }
   | { readonly kind: 'brownout began'; readonly upstream: string; readonly problem: string }
   | { readonly kind: 'brownout ended'; readonly upstream: string }
   | { readonly kind: 'brownout set'; readonly mode: string; readonly why: string | undefined }
@@ -21,6 +23,8 @@ const LEVELS: Readonly<Record<InteropEvent['kind'], EventLevel>> = {
   delivery: 'debug',
   'provider changed': 'info',
   'provider closed': 'error',
+  'providers unconfirmed': 'error',
+  'log missing': 'error',
   'brownout began': 'warn',
   'brownout ended': 'info',
   'brownout set': 'warn',
@@ -31,6 +35,7 @@ const LEVELS: Readonly<Record<InteropEvent['kind'], EventLevel>> = {
   'spool damaged': 'error',
   'spool conflict': 'error',
   'spool unreadable': 'error',
+  'spool waits for receipts': 'error',
   'topic refused': 'error',
   'topic full': 'warn',
   'topic has room': 'info',

@@ -1,5 +1,6 @@
 /** The gates of `/readyz` of interop. The listener adds `draining`, the capability keys add `kms` and theirs. */
 import type { GateInit } from '@ron/ingress';
+import type { MissingLogs } from './missing-logs.ts';
 
 type Sample = () => string | undefined;
 
@@ -11,6 +12,8 @@ export interface GatesInit {
   readonly receipts: Troubled;
   readonly providers: Troubled;
   readonly spool: Troubled;
+  /** Undefined in amnesia. */
+  readonly missing: Pick<MissingLogs, 'problem'> | undefined;
   readonly queues: Readonly<Record<string, { readonly overloaded: boolean }>>;
   readonly upstreams: { readonly problems: Readonly<Record<'brownout' | 'mailbox' | 'storage' | 'passport', Sample>> };
 }
@@ -19,6 +22,7 @@ export function gatesOf({
   receipts,
   providers,
   spool,
+  missing,
   queues,
   upstreams,
 }: GatesInit): Readonly<Record<string, GateInit>> {
@@ -26,11 +30,11 @@ export function gatesOf({
   const bridge = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['bridge'], sample });
   const put = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['put'], sample });
   return {
-    receipts: { kind: 'soft', sample: () => receipts.problem },
+    receipts: { kind: 'soft', sample: () => receipts.problem ?? missing?.problem('receipts') },
     providers: { kind: 'soft', sample: () => providers.problem },
     brownout: { kind: 'soft', lanes: ['bridge', 'put'], sample: problems.brownout },
     queues: bridge(() => overloaded(queues)),
-    spool: bridge(() => spool.problem),
+    spool: bridge(() => spool.problem ?? missing?.problem('spool')),
     mailbox: bridge(problems.mailbox),
     storage: put(problems.storage),
     passport: put(problems.passport),

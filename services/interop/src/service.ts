@@ -8,8 +8,8 @@
  *
  *     receipt_signer -----> kms signs the root of up to 128 receipts --> receipt log
  *     secret_refresh -----> kms unwraps secrets that it could not unwrap at the start
- *     brownout_sentinel --> errors and latency of storage, mailbox, passport --> what is shed
- *     audit(512) --> audit_sink --> file, standard output
+ *     brownout_sentinel --> errors and latency of storage, mailbox, passport --> brownout of each
+ *     audit(512) --> audit_sink --> file, standard output; sums of refusals each second
  */
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
 import { concurrency } from './concurrency.ts';

@@ -79,7 +79,7 @@ async function append(open: OpenFile, bytes: Uint8Array): Promise<void> {
   open.bytes += bytes.length;
 }
 
-/** Removes what a failed write left, so that a shorter line does not end in it. */
+/** Removes the part that a failed write left, so that a shorter line does not end in it. */
 async function cut(open: OpenFile): Promise<void> {
   if (!open.isTorn) return;
   await open.file.truncate(open.bytes);

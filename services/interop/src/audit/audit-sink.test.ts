@@ -47,7 +47,7 @@ test('events are written in order, as complete lines, at most 128 at a time', as
   await run;
 });
 
-test('a stop ends the task; flush writes what is queued', async () => {
+test('a stop ends the task; flush writes the queued events', async () => {
   const { channel, stop, sink, ids } = make();
   stop.abort();
   channel.trySend(event('a'));
@@ -102,7 +102,7 @@ test('events that cannot be written are counted, the problem is reported once un
   await run;
 });
 
-test('with a failing disk, flush ends and counts what it could not write', async () => {
+test('with a failing disk, flush ends and counts the events that it could not write', async () => {
   const { channel, sink } = make({ write: () => Promise.reject(new Error('EIO')) });
   for (let at = 0; at < 300; at += 1) channel.trySend(event('x'));
   await sink.flush();

@@ -1,7 +1,7 @@
 /**
- * The task `audit_sink`: writes audit events to the file, to standard output, or nowhere beyond memory.
+ * The task `audit_sink`: writes audit events to the file or to standard output, and calls `onSecond` for the sums of refusals.
  *
- * Contract: events are written in order. An event that cannot be written is dropped and counted; the service goes on.
+ * Contract: events are written in order; without `write` they are taken and stay only in the list of recent deliveries. An event that cannot be written is dropped and counted; the service goes on.
  * Bound: `EVENTS_MAX` events for each write. Cancellation: at a stop the task ends after the write in progress; then `flush`
  * writes the queued events.
  */
@@ -13,7 +13,7 @@ const SUMS_EVERY_MS = 1000;
 
 export interface AuditSinkInit {
   readonly channel: Mpsc<AuditEvent>;
-  /** Writes complete lines. Undefined: events stay in memory only, in the list of recent deliveries. */
+  /** Writes complete lines. Undefined: nothing is written. */
   readonly write: ((lines: string) => Promise<void>) | undefined;
   /** Called each second. */
   readonly onSecond: () => void;

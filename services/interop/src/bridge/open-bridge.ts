@@ -1,8 +1,8 @@
 /**
  * Opens the bridge to storage: writes, reads, and the exchange of capabilities that both need.
  *
- * Contract: without storage or passport the parts exist and refuse with 503. Bound: `READS_MAX` forwarded reads, half of them for
- * one address, besides the queues. Cancellation: closing the resources ends forwarded reads.
+ * Contract: without storage or passport the parts exist and refuse with 503. Bound: the channel `forwarded_reads`, half of it for
+ * one address: a forwarded read holds no worker while its client reads. Cancellation: closing the resources ends forwarded reads.
  */
 import { reachPrivately } from '@ron/client/node';
 import { ReverseProxy } from '@ron/ingress';
@@ -18,8 +18,6 @@ import { TokenExchange } from './token-exchange.ts';
 const UNIX = 'unix:';
 /** Of a body with a content coding, decoded; the listener may have a lower limit. */
 const DECODED_BYTES_MAX = 10 * 1024 * 1024;
-/** A forwarded read holds no worker while its client reads, so slow clients are bounded here. */
-const READS_MAX = 256;
 
 type Context = Pick<InteropContext, 'config' | 'runtime' | 'resources'>;
 type Calls = Pick<Upstreams, 'storage' | 'passport' | 'sentinel' | 'connect_ms'>;
@@ -32,15 +30,15 @@ export function openBridge(context: Context, upstreams: Calls) {
   const decoded_bytes_max = Math.min(DECODED_BYTES_MAX, config.server.decompress_abs_bytes);
   const stall_ms = config.write_timeout;
   const exchange = resources.use(openExchange(context, upstreams));
-  const proxy = resources.use(
+  const newProxy = (requests_max: number): ReverseProxy =>
     new ReverseProxy({
       upstreams: { storage: () => (socketPath === undefined ? undefined : { socketPath }) },
-      requests_max: READS_MAX,
+      requests_max,
       connect_ms,
       head_ms: budgetOf(runtime.deadline('request')),
       stall_ms,
-    }),
-  );
+    });
+  const proxy = resources.use(runtime.own('forwarded_reads', newProxy));
   const put = new PutBridge({
     storage,
     exchange,

@@ -1,9 +1,9 @@
 /**
  * The body of `/put`: whole if it is declared to be small, otherwise as chunks.
  *
- * Bound: `WHOLE_BYTES_MAX` for a body of declared length without a coding, two chunks for any other. Cancellation: by the stream.
+ * Bound: `WHOLE_BYTES_MAX` for a body of declared length without a coding, however small its pieces are; two chunks for any other. Cancellation: by the stream.
  */
-import type { RouteContext } from '@ron/ingress';
+import { GrowingBytes, type RouteContext } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import { ADDRESS_PREFIX, isAddress, type Address } from '@ron/proto';
 import { chunksOf } from './chunks.ts';
@@ -26,18 +26,22 @@ export async function beginningOf({
 }: Pick<RouteContext, 'body_bytes' | 'stream' | 'headers'>): Promise<Beginning> {
   if (body_bytes !== undefined) return { whole: body_bytes };
   const length = declaredLength(headers);
-  // Of unknown length: two chunks at most, then it is streamed.
-  const kept_bytes_max = length !== undefined && length <= WHOLE_BYTES_MAX ? length : 0;
+  // The listener ends a body at its declared length.
+  if (length !== undefined && length <= WHOLE_BYTES_MAX) return { whole: await wholeOf(stream) };
   const rest = chunksOf(stream);
   const first: Uint8Array[] = [];
-  let bytes = 0;
-  while (bytes <= kept_bytes_max || first.length < 2) {
+  while (first.length < 2) {
     const { value, done } = await rest.next();
-    if (done === true) return { whole: first.length === 1 ? first[0]! : Buffer.concat(first, bytes) };
+    if (done === true) return { whole: Buffer.concat(first) };
     first.push(value);
-    bytes += value.length;
   }
   return { first, rest };
+}
+
+async function wholeOf(stream: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
+  const pieces = new GrowingBytes();
+  for await (const piece of stream) pieces.add(piece);
+  return pieces.whole();
 }
 
 /** Does not keep the chunks that it has yielded. */

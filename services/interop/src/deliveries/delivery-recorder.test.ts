@@ -94,3 +94,10 @@ test('the counters of a removed provider go, and those of others stay', () => {
     ['-', 'accepted', 1],
   ]);
 });
+
+test('a delivery of a provider that was removed meanwhile is listed by its name and counted as -', () => {
+  const { recent, recorder } = make();
+  recorder.record({ ...refused, outcome: 'accepted' }, UNKNOWN_PROVIDER);
+  assert.equal(recent.page(0, 9).deliveries[0]!.provider, 'shop');
+  assert.deepEqual(totalsOf(recorder), [['-', 'accepted', 1]]);
+});

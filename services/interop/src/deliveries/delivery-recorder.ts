@@ -11,7 +11,7 @@ import type { InteropEvent } from '../events.ts';
 import type { RecentDeliveries } from './recent-deliveries.ts';
 import { UNKNOWN_PROVIDER, type RefusalSum, type RefusalSums } from './refusal-sums.ts';
 
-export type Outcome = DeliveryDto['outcome'];
+type DeliveryOutcome = DeliveryDto['outcome'];
 export { UNKNOWN_PROVIDER };
 
 export interface DeliveryRecorderInit {
@@ -26,15 +26,16 @@ export type DeliveryRecord = Omit<DeliveryDto, 'seq' | 'at_ms'> & { readonly ip?
 export class DeliveryRecorder {
   readonly #init: DeliveryRecorderInit;
   /** By `provider outcome`. */
-  readonly totals = new Map<string, { readonly provider: string; readonly outcome: Outcome; value: number }>();
+  readonly totals = new Map<string, { readonly provider: string; readonly outcome: DeliveryOutcome; value: number }>();
 
   constructor(init: DeliveryRecorderInit) {
     this.#init = init;
   }
 
-  record(record: DeliveryRecord): void {
+  /** `label`: the provider in the counters, `-` for one that does not exist any more. */
+  record(record: DeliveryRecord, label: string = record.provider): void {
     const { provider, outcome, reason } = record;
-    this.#count(provider, outcome);
+    this.#count(label, outcome);
     if (outcome === 'refused' && !this.#init.sums.admits(provider, reason)) return;
     this.#write(record);
   }
@@ -54,7 +55,7 @@ export class DeliveryRecorder {
     for (const [key, total] of this.totals) if (total.provider === provider) this.totals.delete(key);
   }
 
-  #count(provider: string, outcome: Outcome): void {
+  #count(provider: string, outcome: DeliveryOutcome): void {
     const key = `${provider} ${outcome}`;
     const total = this.totals.get(key);
     if (total === undefined) this.totals.set(key, { provider, outcome, value: 1 });

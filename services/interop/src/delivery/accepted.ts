@@ -1,6 +1,6 @@
 /** A verified webhook on its way to mailbox or spool. */
 import type { WebhookReceipt } from '@ron/proto';
-import type { Delivery } from '../spool/spool.ts';
+import type { Delivery } from '../mailbox/delivery.ts';
 
 export interface VerifiedDelivery {
   readonly delivery: Delivery;

@@ -1,8 +1,12 @@
-/** The deliveries that the sender takes together. Bound: `messages` deliveries or `bytes` of payload, or one delivery. */
+/**
+ * The deliveries that the sender takes together.
+ *
+ * Contract: a delivery whose key is in the batch already is a duplicate of that one, and is answered with its receipt: only the
+ * first is stored. Bound: `BATCH_LIMITS`, duplicates included.
+ */
 import { RonError, sched, type Parked } from '@ron/kernel';
+import { BATCH_LIMITS } from '../mailbox/mailbox.ts';
 import type { Accepted, VerifiedDelivery } from './accepted.ts';
-
-export const BATCH_LIMITS = { messages: 128, bytes: 1024 * 1024 } as const;
 
 /** A delivery of a batch, and the answer that its request waits for. */
 export class BatchEntry {
@@ -35,17 +39,40 @@ export class BatchEntry {
 
 export class DeliveryBatch {
   readonly entries: BatchEntry[] = [];
+  readonly #byKey = new Map<string, BatchEntry>();
+  #jobs = 0;
   #bytes = 0;
 
   get isFull(): boolean {
-    return this.entries.length >= BATCH_LIMITS.messages || this.#bytes >= BATCH_LIMITS.bytes;
+    return this.#jobs >= BATCH_LIMITS.messages || this.#bytes >= BATCH_LIMITS.bytes;
+  }
+
+  /** Whether the delivery may join. The first always may. */
+  fits({ delivery: { idempotency_key, payload } }: VerifiedDelivery): boolean {
+    if (this.#jobs === 0 || this.#byKey.has(idempotency_key)) return true;
+    return this.#bytes + payload.length <= BATCH_LIMITS.bytes;
   }
 
   add(verified: VerifiedDelivery): Promise<Accepted> {
+    const { idempotency_key, payload } = verified.delivery;
+    this.#jobs += 1;
+    const first = this.#byKey.get(idempotency_key);
+    if (first !== undefined) return duplicateOf(first, verified);
     const entry = new BatchEntry(verified);
     this.entries.push(entry);
-    this.#bytes += verified.delivery.payload.length;
+    this.#byKey.set(idempotency_key, entry);
+    this.#bytes += payload.length;
     return entry.answer;
+  }
+}
+
+async function duplicateOf(first: BatchEntry, { receipt }: VerifiedDelivery): Promise<Accepted> {
+  try {
+    return { ...(await first.answer), duplicate: true };
+  } catch (error) {
+    // A refusal may be for the body of the first.
+    if (receipt.b3 === first.verified.receipt.b3) throw error;
+    throw unavailable('a delivery with the same id, which came at the same time, was refused', error);
   }
 }
 

@@ -26,6 +26,8 @@ for (const shape of SHAPES) {
 
 const BUGS: readonly {
   readonly bug: string;
+  /** Default: sender.ts. */
+  readonly file?: './placement.ts';
   readonly find: string;
   readonly replace: string;
   readonly shape: SenderShape;
@@ -33,16 +35,17 @@ const BUGS: readonly {
 }[] = [
   {
     bug: 'the sender answers before the receipts are durable',
-    find: 'await this.#writeReceipts(stored);',
-    replace: 'void this.#writeReceipts(stored);',
+    find: 'await receipts.write();',
+    replace: 'void receipts.write();',
     shape: { deliveries: 1, stops: false, mailbox: 'sound' },
     caught: /an accepted delivery has no receipt/,
   },
   {
     bug: 'a delivery that mailbox did not take is answered without the spool',
+    file: './placement.ts',
     find: 'return await this.#spoolAll(entries);',
     replace:
-      "return entries.map((entry) => ({ entry, accepted: { receipt: entry.verified.delivery.id, duplicate: false, place: 'spool' as const }, receipt: entry.verified.receipt }));",
+      "return entries.map((entry) => ({ entry, accepted: { receipt: this.#receipts.add(entry.verified.receipt), duplicate: false, place: 'spool' as const } }));",
     shape: { deliveries: 1, stops: false, mailbox: 'fails' },
     caught: /an accepted delivery is not durable/,
   },
@@ -55,8 +58,12 @@ const BUGS: readonly {
   },
 ];
 
-for (const { bug, find, replace, shape, caught } of BUGS)
+const urlOf = (path: string): string => new URL(path, import.meta.url).href;
+
+for (const { bug, file = './sender.ts', find, replace, shape, caught } of BUGS)
   test(`the model catches: ${bug}`, async () => {
-    const broken = await mutant<{ Sender: typeof Sender }>(new URL('./sender.ts', import.meta.url).href, find, replace);
+    const broken = await mutant<{ Sender: typeof Sender }>(urlOf(file), find, replace, {
+      entry: urlOf('./sender.ts'),
+    });
     await assertCaught(senderAgainstStop(broken.Sender, shape), {}, caught);
   });

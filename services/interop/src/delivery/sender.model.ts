@@ -10,8 +10,8 @@ import type { Build, World } from '@ron/explorer';
 import { Deadline, isRonError, RonError, touch, WorkQueue } from '@ron/kernel';
 import type { OutgoingMessage, WebhookReceipt, SendResult } from '@ron/proto';
 import { concurrency } from '../concurrency.ts';
-import type { Delivery } from '../spool/spool.ts';
-import { FullTopics } from './full-topics.ts';
+import type { Delivery } from '../mailbox/delivery.ts';
+import { FullTopics } from '../mailbox/full-topics.ts';
 import type { Sender } from './sender.ts';
 import type { VerifiedDelivery } from './accepted.ts';
 
@@ -79,10 +79,12 @@ export function senderAgainstStop(Kind: typeof Sender, shape: SenderShape): Buil
         holds: () => false,
         idOf: () => undefined,
         append: (delivery) => stores.keep(delivery),
+        receiptOf: () => Promise.resolve(undefined),
         delivered: () => undefined,
       },
       receipts: {
         has: (id) => stores.receipts.includes(id),
+        read: () => Promise.resolve(undefined),
         append: (receipts) => stores.append(receipts),
         isFull: false,
       },

@@ -17,7 +17,7 @@ import {
   type GenericScheme,
   type ProviderInit,
 } from '@ron/proto';
-import { requireGeneric } from '../webhooks/generic-template.ts';
+import { requireGeneric } from '../signatures/generic-template.ts';
 
 export const PROVIDER_DEFAULTS = { rps: 100, inflight: 64 } as const;
 

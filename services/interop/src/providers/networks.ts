@@ -1,8 +1,8 @@
 /**
  * The source networks of a provider, compiled.
  *
- * Contract: a descriptor is compiled once, when its provider is loaded; later calls return the same list without work. The
- * texts of an accepted descriptor are all valid; a text that is not would be in no network, so it would admit nothing.
+ * Contract: a descriptor is compiled once, when its provider is loaded; later calls return the same list. `requireDescriptor`
+ * accepts valid networks only; an invalid text would admit no address.
  * Bound: one list for each descriptor in use.
  */
 import { parseNetwork, type Network } from '@ron/auth';

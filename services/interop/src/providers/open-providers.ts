@@ -10,12 +10,13 @@ import { KEK_BYTES, openUnlock } from '@ron/custody/sealed';
 import { RonError, sched, type Broadcast, type Cell } from '@ron/kernel';
 import { MemoryDisk, type FileSystem } from '@ron/log';
 import type { InteropEvent } from '../events.ts';
-import type { SecretWrapper } from './kms-secrets.ts';
-import { ProviderFiles } from './provider-files.ts';
-import { ProviderSecrets } from './provider-secrets.ts';
-import { ProviderTable, type Policies, type Routes } from './provider-table.ts';
+import type { PolicyMeta } from '../policy-meta.ts';
+import type { SecretWrapper } from './secrets/kms-secrets.ts';
+import { ProviderFiles } from './files/provider-files.ts';
+import { ProviderSecrets } from './secrets/provider-secrets.ts';
+import { ProviderTable, type Routes } from './provider-table.ts';
 import { Providers } from './providers.ts';
-import { settleDue } from './secret-refresh.ts';
+import { reconcileDue } from './secrets/secret-refresh.ts';
 
 export interface OpenProvidersInit {
   /** The data directory. Undefined in amnesia. */
@@ -26,12 +27,10 @@ export interface OpenProvidersInit {
   readonly kms: SecretWrapper | undefined;
   /** `secrets.cache`. */
   readonly caches: boolean;
-  /** `runtime.cell('policy_meta', new Map())`. */
-  readonly policies: Cell<Policies>;
-  /** `runtime.cell('routing_table', new Map())`. */
+  readonly policy: Cell<Pick<PolicyMeta, 'descriptors'>>;
   readonly routes: Cell<Routes>;
   readonly events: Pick<Broadcast<InteropEvent>, 'publish'>;
-  readonly warn: (what: string) => void;
+  readonly warn: (message: string) => void;
   readonly onRemoved: (provider: string) => void;
   readonly signal: AbortSignal;
 }
@@ -40,16 +39,16 @@ const MEMORY_DIR = '/memory/providers';
 const MEMORY_BYTES_MAX = 64 * 1024 * 1024;
 
 export async function openProviders(init: OpenProvidersInit): Promise<Providers> {
-  const { dir, kms, caches, policies, routes, events, onRemoved, signal } = init;
+  const { dir, kms, caches, policy, routes, events, onRemoved, signal } = init;
   if (dir !== undefined && kms === undefined && !caches)
     throw new RonError('validation', 'without kms, secrets can be stored only if secrets.cache is on');
   const files = await openFiles(init);
   try {
     // Amnesia keeps no secret across starts, so kms has nothing to wrap.
     const secrets = new ProviderSecrets(dir === undefined ? { kms: undefined, caches: true } : { kms, caches });
-    const table = new ProviderTable(policies, routes);
+    const table = new ProviderTable(policy, routes);
     const providers = new Providers({ files, secrets, table, events, onRemoved });
-    await settleDue(providers, 0, signal);
+    await reconcileDue(providers, 0, signal);
     return providers;
   } catch (error) {
     await files.close();

@@ -1,5 +1,5 @@
 /**
- * What is known of each provider: its file, its keys, and the snapshot that requests read.
+ * The state of each provider, from its file and its keys, and the snapshot of it that requests read.
  *
  * Contract: `refresh` publishes a provider as its file and its keys are in that step. A provider of which a live secret is not
  * loaded is closed: its deliveries would be refused as forged. A description holds no secret.
@@ -8,10 +8,10 @@
 import { RonError, sched, type Broadcast } from '@ron/kernel';
 import type { SecretDto, WebhookProviderDto } from '@ron/proto';
 import type { InteropEvent } from '../events.ts';
-import type { ClosedFile, FileState, ProviderFiles } from './provider-files.ts';
-import type { ProviderSecrets } from './provider-secrets.ts';
-import type { Provider, ProviderTable } from './provider-table.ts';
-import { hasEnded, type StoredProvider, type StoredSecret } from './stored-provider.ts';
+import type { ClosedFile, FileState, ProviderFiles } from './files/provider-files.ts';
+import type { ProviderSecrets } from './secrets/provider-secrets.ts';
+import { unknownProvider, type Provider, type ProviderTable } from './provider-table.ts';
+import { hasEnded, type StoredProvider, type StoredSecret } from './files/stored-provider.ts';
 
 export interface ProviderViewInit {
   readonly files: ProviderFiles;
@@ -37,6 +37,8 @@ export class ProviderView {
     this.#table = table;
     this.#events = events;
     for (const name of files.states.keys()) this.#load(name);
+    const problem = this.#unconfirmed;
+    if (problem !== undefined) events.publish({ kind: 'providers unconfirmed', problem });
   }
 
   get(name: string): Provider | undefined {
@@ -61,10 +63,20 @@ export class ProviderView {
   get problem(): string | undefined {
     const closed = this.#table.closed();
     const [first] = closed;
-    if (first === undefined) return undefined;
+    if (first === undefined) return this.#unconfirmed;
     return closed.length === 1
       ? `the provider ${first} is closed`
       : `${closed.length} providers are closed, such as ${first}`;
+  }
+
+  /** The providers are open: their webhooks are worth more than the chance that a file is old. */
+  get #unconfirmed(): string | undefined {
+    const names = this.#files.unconfirmed;
+    const [first] = names;
+    if (first === undefined) return undefined;
+    const which =
+      names.length === 1 ? `the file of ${first}` : `the files of ${names.length} providers, such as ${first},`;
+    return `the catalog of providers was missing or damaged: ${which} may be old: check them and rotate their secrets`;
   }
 
   /** The newest first. */
@@ -89,7 +101,7 @@ export class ProviderView {
       const isDue = (secret: StoredSecret): boolean =>
         hasEnded(secret, wall_ms) ||
         this.#secrets.key(name, secret.version) === undefined ||
-        !this.#secrets.isSettled(secret);
+        !this.#secrets.isAsConfigured(secret);
       return secretsOf(state).some(isDue) ? [name] : [];
     });
   }
@@ -127,8 +139,8 @@ export class ProviderView {
     this.refresh(name);
   }
 
-  #refreshStored({ descriptor }: StoredProvider): void {
-    const { name, topic } = descriptor;
+  #refreshStored({ descriptor, incarnation }: StoredProvider): void {
+    const { name } = descriptor;
     const before = this.#table.get(name)?.problem;
     const live = this.liveOf(name);
     const versions = live.map(({ version }) => version);
@@ -138,7 +150,8 @@ export class ProviderView {
       return key === undefined ? [] : [{ version, kind, key, ends_ms }];
     });
     const problem = loaded.length < live.length ? NOT_UNWRAPPED : undefined;
-    this.#table.set(descriptor, { topic, secrets: problem === undefined ? loaded : [], problem }, versions);
+    const secrets = problem === undefined ? loaded : [];
+    this.#table.set(descriptor, { incarnation, secrets, problem }, versions);
     if (problem === before) return;
     if (problem === undefined) this.#events.publish({ kind: 'provider changed', provider: name, change: 'opened' });
     else
@@ -150,7 +163,7 @@ export class ProviderView {
   }
 
   #refreshClosed(name: string, { descriptor, problem, detail }: ClosedFile): void {
-    this.#table.set(descriptor, { topic: descriptor.topic, secrets: [], problem }, []);
+    this.#table.set(descriptor, { incarnation: 0, secrets: [], problem }, []);
     this.#events.publish({ kind: 'provider closed', provider: name, problem: withDetail(problem, detail) });
   }
 
@@ -160,13 +173,10 @@ export class ProviderView {
       kind,
       created_ms,
       ...(ends_ms !== undefined && { ends_ms }),
-      ...this.#table.usesOf(name, version),
+      ...this.#table.useOf(name, version),
     };
   }
 }
-
-export const unknownProvider = (): RonError =>
-  new RonError('not_found', 'no such provider', { reason: 'POLICY_BLOCKED' });
 
 const secretsOf = (state: FileState | undefined): readonly StoredSecret[] =>
   state !== undefined && 'stored' in state ? state.stored.secrets : [];

@@ -51,6 +51,51 @@ test('a new secret in a replacement ends the old ones at once; the same secret s
   assert.equal(await accepts(providers.get('github'), SECOND), true);
 });
 
+test('the incarnation is kept by changes and restarts; a provider that is added again has a higher one', async (t) => {
+  const dir = tempDirFor(t);
+  const seen: number[] = [];
+  {
+    await using open = await openTest({ dir });
+    const { providers } = open;
+    const note = (): void => void seen.push(providers.get('github')!.incarnation);
+    await providers.put('github', GITHUB, NEVER);
+    note();
+    await providers.put('github', { scheme: 'github', topic: 'hooks.code' }, NEVER);
+    note();
+    await providers.rotate('github', { secret: SECOND }, NEVER);
+    note();
+    await providers.put('github', { scheme: 'slack', secret: THIRD }, NEVER);
+    note();
+  }
+  await using open = await openTest({ dir });
+  const { providers } = open;
+  seen.push(providers.get('github')!.incarnation);
+  assert.equal(new Set(seen).size, 1, String(seen));
+  await providers.remove('github', NEVER);
+  await providers.put('github', GITHUB, NEVER);
+  assert.ok(providers.get('github')!.incarnation > seen[0]!);
+});
+
+test('no incarnation is given out twice, even if the clock is set back', async (t) => {
+  const dir = tempDirFor(t);
+  const seen: number[] = [];
+  for (const now_ms of [2 * HOUR_MS, HOUR_MS, 0]) {
+    await new VirtualSched(now_ms).during(async () => {
+      await using open = await openTest({ dir });
+      for (const name of ['a', 'b']) {
+        await open.providers.put(name, GITHUB, NEVER);
+        seen.push(open.providers.get(name)!.incarnation);
+        await open.providers.remove(name, NEVER);
+      }
+    });
+  }
+  assert.deepEqual(
+    seen,
+    seen.toSorted((a, b) => a - b),
+  );
+  assert.equal(new Set(seen).size, 6);
+});
+
 test('a new provider, and one with another scheme, need a secret', async (t) => {
   await using open = await openTest({ dir: tempDirFor(t) });
   const { providers } = open;

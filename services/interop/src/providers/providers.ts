@@ -16,14 +16,14 @@ import {
   type WebhookProviderDto,
 } from '@ron/proto';
 import type { InteropEvent } from '../events.ts';
-import { keyOfSecret, parseSecret, type SecretBytes } from '../webhooks/secret-text.ts';
+import { keyOfSecret, parseSecret, type SecretBytes } from '../signatures/secret-text.ts';
 import { requireDescriptor } from './descriptor.ts';
-import type { ProviderFiles } from './provider-files.ts';
-import type { ProviderSecrets } from './provider-secrets.ts';
-import type { Provider, ProviderTable } from './provider-table.ts';
-import { ProviderView, unknownProvider } from './provider-view.ts';
-import { refreshSecrets } from './secret-refresh.ts';
-import type { StoredSecret } from './stored-provider.ts';
+import type { ProviderFiles } from './files/provider-files.ts';
+import type { ProviderSecrets } from './secrets/provider-secrets.ts';
+import { unknownProvider, type Provider, type ProviderTable } from './provider-table.ts';
+import { ProviderView } from './provider-view.ts';
+import { refreshSecrets } from './secrets/secret-refresh.ts';
+import type { StoredSecret } from './files/stored-provider.ts';
 
 export type { Provider } from './provider-table.ts';
 
@@ -94,6 +94,7 @@ export class Providers implements AsyncDisposable {
       if (created) this.#requireRoom();
       if (secret === undefined || this.#isOnlySecret(descriptor, secret)) await this.#keepSecrets(descriptor, signal);
       else await this.#addSecret(descriptor, [], secret, signal);
+      await this.#files.confirm(name);
       return { created, provider: this.#applied(name, created ? 'added' : 'replaced') };
     });
   }
@@ -105,12 +106,14 @@ export class Providers implements AsyncDisposable {
     using secret = zeroed(parseSecret(scheme, text));
     return await this.#changes.run(signal, async () => {
       const { descriptor } = this.#view.require(name);
-      if (descriptor.scheme !== scheme) throw new RonError('conflict', 'the scheme was changed meanwhile');
+      if (descriptor.scheme !== scheme)
+        throw new RonError('conflict', 'the scheme was changed by another request: try again');
       const live = this.#view.liveOf(name);
       const key = keyOfSecret(secret);
       if (live.some(({ version }) => this.#secrets.key(name, version)?.equals(key)))
-        throw new RonError('conflict', 'the secret is live already');
+        throw new RonError('conflict', 'the secret is live already: rotate to another one');
       await this.#addSecret(descriptor, overlapping(live, overlap_ms), secret, signal);
+      await this.#files.confirm(name);
       return this.#applied(name, 'rotated');
     });
   }
@@ -126,18 +129,18 @@ export class Providers implements AsyncDisposable {
   }
 
   /** Removes ended secrets, loads missing ones, and stores them as configured. Throws if kms or the disk is away. */
-  async settle(name: string, signal: AbortSignal): Promise<void> {
+  async reconcile(name: string, signal: AbortSignal): Promise<void> {
     await this.#changes.run(signal, async () => {
       const state = this.#files.states.get(name);
       if (state === undefined || !('stored' in state)) return;
       const { descriptor, secrets } = state.stored;
       try {
         const sealer = await this.#files.sealer(name, signal);
-        const settled: StoredSecret[] = [];
+        const wanted: StoredSecret[] = [];
         for (const secret of this.#view.liveOf(name))
-          settled.push(await this.#secrets.settle(name, secret, sealer, signal));
-        const isSame = settled.length === secrets.length && settled.every((secret, at) => secret === secrets[at]);
-        if (!isSame) await this.#files.commit(name, { descriptor, secrets: settled }, signal);
+          wanted.push(await this.#secrets.reconcile(name, secret, sealer, signal));
+        const isSame = wanted.length === secrets.length && wanted.every((secret, at) => secret === secrets[at]);
+        if (!isSame) await this.#files.commit(name, { descriptor, secrets: wanted }, signal);
       } catch (error) {
         signal.throwIfAborted();
         this.#view.explain(name, isRonError(error) ? error.message : 'unknown error');

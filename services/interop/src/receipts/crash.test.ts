@@ -5,7 +5,7 @@ import { checkReceipt } from '@ron/client/webhook-receipt';
 import { isRonError, NEVER } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
 import { eventually } from '@ron/testkit';
-import { FakeKms, openTest, receiptOf, receiptsOf, running, signedOf, type OpenTest } from './testing.ts';
+import { FakeKms, openTest, receiptOf, receiptsOf, running, signedOf, type OpenTest } from './testing/receipts.ts';
 
 /** Draws the same numbers in each run. */
 function numbers(seed: number): () => number {
@@ -60,7 +60,7 @@ test('[interop I-2] no crash loses an acknowledged receipt or its signature, or 
       assert.deepEqual(
         opened.events.filter(({ kind }) => kind === 'receipts problem'),
         [],
-        'a torn tail is no damage',
+        'a torn tail does not count as damage',
       );
     }
   }

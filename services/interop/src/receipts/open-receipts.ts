@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import type { InteropContext } from '../service.ts';
 import type { KmsAccess } from '../upstreams/kms-access.ts';
-import { ReceiptKey } from './receipt-key.ts';
+import { KmsReceiptKey } from './kms-receipt-key.ts';
 import { Receipts } from './receipts.ts';
 
 /** `dir` is the data directory; undefined in amnesia. */
@@ -17,7 +17,7 @@ export async function openReceipts(
     fs,
     bytes_max: dir === undefined ? amnesia.bytes_max : receipts.max_bytes,
     max_age_ms: receipts.max_age,
-    kms: kms && new ReceiptKey(kms),
+    kms: kms && new KmsReceiptKey(kms),
     onEvent: (event) => events.publish(event),
     signal,
   });

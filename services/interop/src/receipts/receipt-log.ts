@@ -236,6 +236,7 @@ export class ReceiptLog implements AsyncDisposable {
   }
 }
 
-function ignoreMissing(error: unknown): void {
+/** For a segment that retention has removed. */
+export function ignoreMissing(error: unknown): void {
   if (!isRonError(error, 'not_found')) throw error;
 }

@@ -20,7 +20,7 @@ const ULID_BYTES = 16;
 const HASH_BYTES = 32;
 const ENTRY_BYTES = ULID_BYTES + HASH_BYTES;
 
-/** What kms answers for a root. */
+/** The answer of kms to a root. */
 export interface RootSignature {
   /** With its version. */
   readonly kid: string;

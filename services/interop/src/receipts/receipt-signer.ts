@@ -17,7 +17,7 @@ import type { Batch, RootSignature } from './receipt-records.ts';
 import { unsignedReceipts, type UnsignedBatch } from './unsigned-receipts.ts';
 
 /** How long receipts wait for others. */
-export const BATCH_MS = 250;
+const BATCH_MS = 250;
 const RETAIN_MS = 60_000;
 const WAIT_MS_MAX = 5000;
 const BACKOFF = jittered({ tries_max: Number.MAX_SAFE_INTEGER, cap_ms: WAIT_MS_MAX });
@@ -65,15 +65,18 @@ export class ReceiptSigner {
   }
 
   async run({ signal, stopping }: Pick<TaskContext, 'signal' | 'stopping'>): Promise<void> {
+    const over = AbortSignal.any([signal, stopping]);
     for (;;) {
       // [interop I-5] [interop I-6] Every wait ends with the stop. Unsigned receipts are signed after the next start.
-      await this.#waitForBatch(stopping).catch(ignoreAbortOf(stopping));
+      await this.#waitForBatch(over).catch(ignoreAbortOf(over));
       if (stopping.aborted) return;
-      const failures = await this.#work(signal, stopping);
+      const failures = await this.#work(signal, over);
       if (stopping.aborted) return;
+      // A task that was killed ends, so that another one takes its place.
+      signal.throwIfAborted();
       this.#report(failures[0]);
       if (failures.length === 0) continue;
-      await sleep(BACKOFF.backoff_ms(this.#failures), stopping, 'receipts.retry').catch(ignoreAbortOf(stopping));
+      await sleep(BACKOFF.backoff_ms(this.#failures), over, 'receipts.retry').catch(ignoreAbortOf(over));
     }
   }
 
@@ -102,9 +105,9 @@ export class ReceiptSigner {
   async #work(signal: AbortSignal, stopping: AbortSignal): Promise<readonly string[]> {
     const failures: string[] = [];
     const failed =
-      (what: string) =>
+      (action: string) =>
       (error: unknown): void =>
-        void failures.push(`cannot ${what}: ${isRonError(error) ? error.message : 'unexpected error'}`);
+        void failures.push(`cannot ${action}: ${isRonError(error) ? error.message : 'unexpected error'}`);
     if (this.#isWanted) await this.#signBatch(signal, stopping).catch(failed('sign receipts'));
     await this.#init.log.retain(signal).catch(failed('remove old receipts'));
     return failures;

@@ -4,7 +4,7 @@ import { checkReceipt } from '@ron/client/webhook-receipt';
 import { isRonError, NEVER } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
 import { eventually } from '@ron/testkit';
-import { appendAll, FakeKms, MIB, openTest, receiptOf, receiptsOf, running, signedOf } from './testing.ts';
+import { appendAll, FakeKms, MIB, openTest, receiptOf, receiptsOf, running, signedOf } from './testing/receipts.ts';
 
 test('a receipt is unsigned at first, then signed, and its proof holds offline for the key of kms only', async () => {
   const kms = new FakeKms();

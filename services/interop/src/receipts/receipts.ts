@@ -144,6 +144,15 @@ export class Receipts implements AsyncDisposable {
     return index.unsigned === 0 ? 0 : index.ageMs(index.first_unsigned, sched.wall_ms());
   }
 
+  /** The receipt alone. Undefined if the id is unknown, or its receipt was removed or is damaged. */
+  async read(id: string, signal: AbortSignal): Promise<WebhookReceipt | undefined> {
+    const row = this.#rowOf(id);
+    if (row === NO_ROW) return undefined;
+    const { index, log } = this.#log;
+    const record = await orAborted(readRecord(log, index.placeOf(row), RECEIPT_BYTES), signal);
+    return record && receiptIn(record.payload);
+  }
+
   /** Undefined if the id is unknown, or its receipt was removed. Rejects with `integrity` if it is damaged on disk. */
   async get(id: string, signal: AbortSignal): Promise<ReceiptState | undefined> {
     const row = this.#rowOf(id);

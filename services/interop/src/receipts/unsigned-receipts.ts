@@ -5,10 +5,10 @@
  * never signed. Bound: `RECEIPT_LIMITS.tree` receipts, in one read for each segment. Cancellation: by the signal.
  */
 import { leafOfText } from '@ron/client/webhook-receipt';
-import { isRonError } from '@ron/kernel';
 import type { RecordHead, SegmentLog } from '@ron/log';
 import { RECEIPT_LIMITS } from '@ron/proto';
 import type { ReceiptIndex, Row } from './receipt-index.ts';
+import { ignoreMissing } from './receipt-log.ts';
 import type { Batch } from './receipt-records.ts';
 
 export type UnsignedBatch = Pick<Batch, 'ids' | 'leaves'>;
@@ -77,10 +77,6 @@ function partsOf(rows: readonly Row[], index: ReceiptIndex): readonly Part[] {
     else parts.push({ segment, from: offset, last: offset });
   }
   return parts;
-}
-
-function ignoreMissing(error: unknown): void {
-  if (!isRonError(error, 'not_found')) throw error;
 }
 
 const keyOf = (segment: number, offset: number): string => `${segment}:${offset}`;

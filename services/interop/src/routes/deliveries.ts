@@ -1,15 +1,54 @@
 /** The recent deliveries, and live events. */
 import { events, json, route, Type, type Route, type ServerSentEvent } from '@ron/ingress';
-import type { Broadcast } from '@ron/kernel';
-import { INTEROP_LIMITS } from '@ron/proto';
+import { RonError, type Broadcast } from '@ron/kernel';
+import { INTEROP_LIMITS, REJECT_REASONS, type DeliveriesPage, type DeliveryDto } from '@ron/proto';
 import type { RecentDeliveries } from '../deliveries/recent-deliveries.ts';
 import type { InteropEvent } from '../events.ts';
+import type { Fields } from './fields.ts';
+
+const LIMIT_DEFAULT = 100;
+const LIMIT_MAX = INTEROP_LIMITS.deliveries_page;
+const OUTCOMES = [
+  'accepted',
+  'duplicate',
+  'spooled',
+  'refused',
+  'challenge',
+] as const satisfies DeliveryDto['outcome'][];
 
 const Query = Type.Object(
   {
     after: Type.Optional(Type.String({ pattern: '^(0|[1-9][0-9]{0,15})$' })),
-    limit: Type.Optional(Type.String({ pattern: '^[1-9][0-9]{0,2}$' })),
+    limit: Type.Optional(Type.String({ pattern: '^[1-9][0-9]{0,2}$', description: `At most ${LIMIT_MAX}.` })),
   },
+  { additionalProperties: false },
+);
+
+const Delivery = Type.Object(
+  {
+    seq: Type.Integer(),
+    at_ms: Type.Integer(),
+    provider: Type.String(),
+    outcome: Type.Union(OUTCOMES.map((name) => Type.Literal(name))),
+    corr_id: Type.String({ description: 'Empty for a sum of refusals.' }),
+    bytes: Type.Optional(Type.Integer()),
+    b3: Type.Optional(Type.String()),
+    receipt: Type.Optional(Type.String()),
+    event: Type.Optional(Type.String()),
+    delivery_id: Type.Optional(Type.String()),
+    reason: Type.Optional(Type.Union(REJECT_REASONS.map((name) => Type.Literal(name)))),
+    detail: Type.Optional(Type.String()),
+    count: Type.Optional(Type.Integer({ description: 'Equal refusals that were summed into this entry.' })),
+    test: Type.Optional(Type.Boolean()),
+  } satisfies Fields<DeliveryDto>,
+  { additionalProperties: false },
+);
+const Page = Type.Object(
+  {
+    deliveries: Type.Array(Delivery, { maxItems: LIMIT_MAX }),
+    next: Type.Integer({ description: 'Pass it as `after` for later ones.' }),
+    lost: Type.Integer({ description: 'Entries after `after` that are gone.' }),
+  } satisfies Fields<DeliveriesPage>,
   { additionalProperties: false },
 );
 
@@ -24,10 +63,12 @@ export function deliveryRoutes({ recent, live }: DeliveryRoutesInit): Route[] {
     route({
       ...ADMIN,
       path: '/admin/deliveries',
-      summary: 'Lists recent deliveries after a number, the oldest first, without bodies. `lost` counts those that are gone.',
-      schema: { query: Query },
+      summary:
+        'Lists recent deliveries after a number, the oldest first, without bodies. `lost` counts those that are gone.',
+      schema: { query: Query, response: { 200: Page } },
       handler: ({ query }) => {
-        const limit = Math.min(Number(query.limit ?? 100), INTEROP_LIMITS.deliveries_page);
+        const limit = Number(query.limit ?? LIMIT_DEFAULT);
+        if (limit > LIMIT_MAX) throw new RonError('validation', `limit: at most ${LIMIT_MAX}`);
         return json(200, recent.page(Number(query.after ?? 0), limit), { 'Cache-Control': 'no-store' });
       },
     }),

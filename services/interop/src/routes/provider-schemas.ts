@@ -1,5 +1,5 @@
 /** Schemas of the provider routes. `descriptor.ts` checks names, topics, networks, origins and templates. */
-import { Type, type JsonSchema } from '@ron/ingress';
+import { Type } from '@ron/ingress';
 import {
   INTEROP_LIMITS,
   MAILBOX_LIMITS,
@@ -9,9 +9,7 @@ import {
   type ProviderRequest,
   type SecretDto,
 } from '@ron/proto';
-
-/** Exactly one schema for each field of `T`. */
-type Fields<T> = Record<keyof T, JsonSchema>;
+import type { Fields } from './fields.ts';
 
 const { networks, origins, origin_chars, rps_max, inflight_max, overlap_ms_max, secrets } = INTEROP_LIMITS;
 /** `whsec_` and the base64 of the longest secret. */

@@ -8,9 +8,10 @@ import { empty, json, newCorrId, route, type Route, type RouteContext } from '@r
 import { RonError, sched } from '@ron/kernel';
 import type { AcceptedWebhook } from '@ron/proto';
 import type { AuditEvent } from '../audit/audit-event.ts';
+import { closedProvider, unknownProvider } from '../providers/provider-table.ts';
 import type { Provider, Providers } from '../providers/providers.ts';
 import type { Intake } from '../webhooks/intake.ts';
-import { signSample } from '../webhooks/sign-sample.ts';
+import { signSample } from '../signatures/sign-sample.ts';
 import {
   AcceptedSample,
   ProviderAnswer,
@@ -31,9 +32,15 @@ const NO_STORE = { 'Cache-Control': 'no-store' } as const;
 const ADMIN = { scope: 'interop:admin', lane: 'inline' } as const;
 const BODY_BYTES_MAX = 64 * 1024;
 const PATH = '/admin/providers/:name';
+const CHANGE = {
+  ...ADMIN,
+  deadline: 'provider',
+  body_bytes_max: BODY_BYTES_MAX,
+  decoded_bytes_max: BODY_BYTES_MAX,
+} as const;
 
 export function providerRoutes(init: ProviderRoutesInit): Route[] {
-  return [...readRoutes(init), ...changeRoutes(init), testRoute(init)];
+  return [...readRoutes(init), putRoute(init), removeRoute(init), rotateRoute(init), testRoute(init)];
 }
 
 function readRoutes({ providers }: ProviderRoutesInit): Route[] {
@@ -56,61 +63,57 @@ function readRoutes({ providers }: ProviderRoutesInit): Route[] {
   ];
 }
 
-function changeRoutes(init: ProviderRoutesInit): Route[] {
-  const { providers } = init;
-  const CHANGE = {
-    ...ADMIN,
-    deadline: 'provider',
-    body_bytes_max: BODY_BYTES_MAX,
-    decoded_bytes_max: BODY_BYTES_MAX,
-  } as const;
-  return [
-    route({
-      ...CHANGE,
-      method: 'PUT',
-      path: PATH,
-      summary:
-        'Adds a provider, or replaces it. Without a secret it keeps its secrets; a new secret ends all others at once.',
-      body: 'buffered',
-      schema: { params: ProviderParams, body: ProviderBody, response: { 200: ProviderAnswer, 201: ProviderAnswer } },
-      handler: async (context) => {
-        const { name } = context.params;
-        zeroBody(context);
-        const { created, provider } = await providers.put(name, context.body, context.deadline.signal);
-        record(init, context, created ? 'add provider' : 'replace provider');
-        return json(created ? 201 : 200, provider, NO_STORE);
-      },
-    }),
-    route({
-      ...CHANGE,
-      method: 'DELETE',
-      path: PATH,
-      summary: 'Removes a provider with its secrets. Its messages and receipts stay.',
-      body: 'none',
-      schema: { params: ProviderParams },
-      statuses: [204],
-      handler: async (context) => {
-        await providers.remove(context.params.name, context.deadline.signal);
-        record(init, context, 'remove provider');
-        return empty(204, NO_STORE);
-      },
-    }),
-    route({
-      ...CHANGE,
-      method: 'POST',
-      path: `${PATH}/rotate`,
-      summary:
-        'Adds a secret. The previous one stays valid for `overlap_ms`; 409 while two are live, unless that is 0.',
-      body: 'buffered',
-      schema: { params: ProviderParams, body: RotateBody, response: { 200: ProviderAnswer } },
-      handler: async (context) => {
-        zeroBody(context);
-        const provider = await providers.rotate(context.params.name, context.body, context.deadline.signal);
-        record(init, context, 'rotate secret');
-        return json(200, provider, NO_STORE);
-      },
-    }),
-  ];
+function putRoute(init: ProviderRoutesInit): Route {
+  return route({
+    ...CHANGE,
+    method: 'PUT',
+    path: PATH,
+    summary:
+      'Adds a provider, or replaces it. Without a secret it keeps its secrets; a new secret ends all others at once.',
+    body: 'buffered',
+    schema: { params: ProviderParams, body: ProviderBody, response: { 200: ProviderAnswer, 201: ProviderAnswer } },
+    handler: async (context) => {
+      const { name } = context.params;
+      zeroBody(context);
+      const { created, provider } = await init.providers.put(name, context.body, context.deadline.signal);
+      record(init, context, created ? 'add provider' : 'replace provider');
+      return json(created ? 201 : 200, provider, NO_STORE);
+    },
+  });
+}
+
+function removeRoute(init: ProviderRoutesInit): Route {
+  return route({
+    ...CHANGE,
+    method: 'DELETE',
+    path: PATH,
+    summary: 'Removes a provider with its secrets. Its messages and receipts stay.',
+    body: 'none',
+    schema: { params: ProviderParams },
+    statuses: [204],
+    handler: async (context) => {
+      await init.providers.remove(context.params.name, context.deadline.signal);
+      record(init, context, 'remove provider');
+      return empty(204, NO_STORE);
+    },
+  });
+}
+
+function rotateRoute(init: ProviderRoutesInit): Route {
+  return route({
+    ...CHANGE,
+    method: 'POST',
+    path: `${PATH}/rotate`,
+    summary: 'Adds a secret. The previous one stays valid for `overlap_ms`; 409 while two are live, unless that is 0.',
+    body: 'buffered',
+    schema: { params: ProviderParams, body: RotateBody, response: { 200: ProviderAnswer } },
+    handler: async (context) => {
+      zeroBody(context);
+      const provider = await init.providers.rotate(context.params.name, context.body, context.deadline.signal);
+      record(init, context, 'rotate secret');
+      return json(200, provider, NO_STORE);
+    },
+  });
 }
 
 function testRoute(init: ProviderRoutesInit): Route {
@@ -136,7 +139,7 @@ async function deliverSample(
   context: RouteContext,
 ): Promise<AcceptedWebhook> {
   const provider = providers.get(name);
-  if (provider === undefined) throw new RonError('not_found', 'no such provider', { reason: 'POLICY_BLOCKED' });
+  if (provider === undefined) throw unknownProvider();
   const id = newCorrId();
   // Unique in every scheme, so that no sample is a duplicate.
   const body = Buffer.from(JSON.stringify({ id: `evt_${id}`, event_id: `Ev${id}`, type: 'ron.test' }));
@@ -153,11 +156,13 @@ async function deliverSample(
 }
 
 function samplingKey({ secrets, problem }: Provider) {
-  if (problem !== undefined)
-    throw new RonError('forbidden', `the provider is closed: ${problem}`, { reason: 'POLICY_BLOCKED' });
+  if (problem !== undefined) throw closedProvider(problem);
   const secret = secrets.find(({ kind }) => kind === 'hmac');
   if (secret === undefined)
-    throw new RonError('validation', 'the provider has public keys only, which cannot sign a sample');
+    throw new RonError(
+      'validation',
+      'the provider has public keys only, which cannot sign a sample: let the provider send one',
+    );
   return secret.key;
 }
 

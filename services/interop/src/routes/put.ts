@@ -3,8 +3,7 @@ import { route, Type, type Route } from '@ron/ingress';
 import { ADDRESS_PATTERN, type Durability, type ObjectReceipt } from '@ron/proto';
 import type { PutBridge } from '../bridge/put.ts';
 import { WHOLE_BYTES_MAX } from '../bridge/put-body.ts';
-
-type Fields<T> = { readonly [K in keyof T]: unknown };
+import type { Fields } from './fields.ts';
 
 const strict = { additionalProperties: false } as const;
 const Count = Type.Integer({ minimum: 0 });

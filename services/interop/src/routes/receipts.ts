@@ -1,8 +1,9 @@
 /** `GET /receipts/{id}`: a receipt, with its proof once it is signed. */
 import { json, route, Type, type Route } from '@ron/ingress';
 import { Deadline, RonError } from '@ron/kernel';
-import { ULID_PATTERN } from '@ron/proto';
+import { ULID_PATTERN, type UnsignedReceipt } from '@ron/proto';
 import type { Receipts } from '../receipts/receipts.ts';
+import { SignedAnswer, UnsignedAnswer } from './receipt-schemas.ts';
 
 /** How long `?wait=1` waits for the signature. */
 const WAIT_MS = 2000;
@@ -28,8 +29,7 @@ export function receiptRoutes({ receipts }: ReceiptRoutesInit): Route[] {
       lane: 'inline',
       body: 'none',
       deadline_ms: DEADLINE_MS,
-      statuses: [202],
-      schema: { params: Params, query: Query },
+      schema: { params: Params, query: Query, response: { 200: SignedAnswer, 202: UnsignedAnswer } },
       handler: async (context) => {
         const { params, query, deadline, draining } = context;
         const find = async () => {
@@ -48,7 +48,10 @@ export function receiptRoutes({ receipts }: ReceiptRoutesInit): Route[] {
         }
         const { receipt, signed } = state;
         if (signed !== undefined) return json(200, signed, { 'Cache-Control': 'no-store' });
-        return json(202, { receipt }, { 'Cache-Control': 'no-store', 'Retry-After': String(RETRY_AFTER_S) });
+        return json(202, { receipt } satisfies UnsignedReceipt, {
+          'Cache-Control': 'no-store',
+          'Retry-After': String(RETRY_AFTER_S),
+        });
       },
     }),
   ];

@@ -54,6 +54,27 @@ test('a full topic stops its own provider only; it is tried with one delivery at
   await spool.close();
 });
 
+test('in a topic with little room no small delivery passes a large one, also one that never fits', async () => {
+  for (const refusal of ['full', 'large'] as const) {
+    const { spool } = await openSpool({ fs: new CrashFileSystem() });
+    const mailbox = new FakeMailbox();
+    let room = 1000;
+    mailbox.refuse = ({ payload }) => (payload.length > room ? refusal : undefined);
+    await spool.append(deliveryOf(1, 'p', 5000), NEVER);
+    await spool.append(deliveryOf(2, 'p', 10), NEVER);
+    await spool.append(deliveryOf(3, 'q', 10), NEVER);
+    const { full, stop } = drain(spool, mailbox);
+    await eventually('another provider is sent', () => !spool.holds('q'));
+    assert.equal(full.has('hooks.p'), refusal === 'full');
+    await eventually('it was tried again', () => mailbox.calls.length >= 3);
+    room = 5000;
+    await eventually('all are sent', () => spool.count === 0);
+    await stop();
+    assert.deepEqual(mailbox.stored, [3, 1, 2].map(ulidOf));
+    await spool.close();
+  }
+});
+
 test('a refused topic keeps its deliveries; a conflict is dropped and reported', async () => {
   const { spool } = await openSpool({ fs: new CrashFileSystem() });
   const mailbox = new FakeMailbox();
@@ -118,6 +139,7 @@ test('a delivery without a receipt gets it before it is sent after a restart, an
   const drained = drain(again);
   drained.receipts.isFailing = true;
   await eventually('the receipt cannot be written', () => drained.events.length > 0);
+  assert.equal(drained.events[0]!.kind, 'spool waits for receipts', 'the spool can be read');
   assert.deepEqual(drained.mailbox.calls, []);
   await again.append(deliveryOf(2, 'b'), NEVER);
   await eventually('another provider goes on', () => drained.mailbox.stored.length === 1);
@@ -165,6 +187,49 @@ test('[interop I-6] a stop finishes the batch in flight; a killed task sends no 
   await stopped;
   assert.equal(spool.count, 0);
   await spool.close();
+});
+
+test('[interop I-2] a killed task that removes settled deliveries ends with that before the next one begins', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const { spool } = await openSpool({ fs: new CrashFileSystem() });
+    const settle = async (): Promise<void> => {
+      for (let turn = 0; turn < 60; turn++) await new Promise((resolve) => setImmediate(resolve));
+    };
+    const append = spool.append(deliveryOf(1), NEVER);
+    await settle();
+    await append;
+    let removals = 0;
+    const held = Promise.withResolvers<void>();
+    spool.removeSettled = async () => {
+      removals += 1;
+      await held.promise;
+    };
+    const maintained: number[] = [];
+    const maintain = spool.maintain.bind(spool);
+    spool.maintain = async (signal) => {
+      maintained.push(removals);
+      await maintain(signal);
+    };
+    const { mailbox, drainer, stop } = drain(spool, new FakeMailbox());
+    await settle();
+    assert.equal(mailbox.stored.length, 1);
+    await clock.advance(1000);
+    await settle();
+    assert.equal(removals, 1);
+    const steps = maintained.length;
+    const killed = new AbortController();
+    const second = drainer.run({ stopping: NEVER, signal: killed.signal });
+    await settle();
+    assert.equal(maintained.length, steps, 'the removal goes on');
+    killed.abort(new Error('killed'));
+    await assert.rejects(second, /killed/);
+    held.resolve();
+    await stop();
+    const closed = spool.close();
+    await settle();
+    await closed;
+  });
 });
 
 test('a record that cannot be read stops its own provider only, and is sent once the disk recovers', async (t) => {

@@ -2,8 +2,8 @@
  * The task `spool_drainer`: sends spooled deliveries to mailbox, in the order of each provider.
  *
  * Contract: each delivery is sent until mailbox stored it, answers that it has it, or has another body under its key, which is
- * reported. A delivery is sent after the one before it is settled, or behind it in the same batch. A provider whose topic is
- * full or refused, or whose record cannot be read, waits; the others go on. A delivery that was in the log at the start gets its
+ * reported. A delivery is sent after the one before it is settled, or behind it in the same call, which is ordered. A provider
+ * whose topic is full or refused, or whose record cannot be read, waits; the others go on. A delivery that was in the log at the start gets its
  * receipt before it is sent, if a crash prevented that.
  * Bound: one batch at a time (`BATCH_LIMITS`), also if the task is killed and restarted. While mailbox is away: one batch for
  * each backoff of at most `BACKOFF_MS_MAX`. It is used in a brownout too: these calls are the samples by which it ends.
@@ -14,18 +14,12 @@
  */
 import { jittered, orAborted, sleep, type Deadline, type TaskContext } from '@ron/kernel';
 import type { SendResult, WebhookReceipt } from '@ron/proto';
-import { BATCH_LIMITS } from '../delivery/delivery-batch.ts';
-import type { FullTopics } from '../delivery/full-topics.ts';
-import type { MailboxSends } from '../delivery/sender.ts';
+import { messageOf } from '../mailbox/delivery.ts';
+import type { FullTopics } from '../mailbox/full-topics.ts';
+import { BATCH_LIMITS, ORDERED, type MailboxDrain } from '../mailbox/mailbox.ts';
 import type { Receipts } from '../receipts/receipts.ts';
 import { ProviderWaits } from './provider-waits.ts';
 import type { Spool, SpooledDelivery, Ticket } from './spool.ts';
-
-/** The part of mailbox that the drainer uses. */
-export interface MailboxDrain extends Pick<MailboxSends, 'send'> {
-  /** Whether a call may be tried: the breaker is not open. In a brownout too. */
-  readonly canTry: boolean;
-}
 
 export type DrainEvent =
   /** Mailbox has another body under the key of a delivery, which is dropped. */
@@ -36,6 +30,8 @@ export type DrainEvent =
       readonly first: string | undefined;
     }
   | { readonly kind: 'spool unreadable'; readonly provider: string; readonly problem: string }
+  /** A delivery waits for its receipt, which a crash prevented. */
+  | { readonly kind: 'spool waits for receipts'; readonly provider: string; readonly problem: string }
   | { readonly kind: 'topic refused'; readonly topic: string; readonly problem: string }
   | { readonly kind: 'topic full'; readonly topic: string }
   | { readonly kind: 'topic has room'; readonly topic: string };
@@ -85,31 +81,34 @@ export class SpoolDrainer {
   }
 
   async run({ stopping, signal }: Pick<TaskContext, 'stopping' | 'signal'>): Promise<void> {
+    const { spool } = this.#init;
     // [interop I-2] The step of a task that was killed ends first.
     await orAborted(this.#step, signal);
     while (!stopping.aborted) {
-      const step = this.#drain(signal);
-      this.#step = step.then(
-        () => undefined,
-        () => undefined,
-      );
-      const pause = await orAborted(step, signal);
-      if (pause !== undefined) await this.#wait(pause, stopping, signal);
+      const pause = await this.#run(this.#drain(signal), signal);
+      if (pause === undefined || !(await this.#isIdleFor(pause, stopping)) || spool.count > 0) continue;
+      await this.#run(this.#unlessDiskFails(spool.removeSettled(signal)), signal);
     }
   }
 
-  /** [interop I-5] [interop I-6] Every wait ends at the stop. */
-  async #wait({ ms, woken }: Pause, stopping: AbortSignal, signal: AbortSignal): Promise<void> {
-    const { spool } = this.#init;
+  /** A step goes on if the task is killed. */
+  async #run<T>(step: Promise<T>, signal: AbortSignal): Promise<T> {
+    this.#step = step.then(
+      () => undefined,
+      () => undefined,
+    );
+    return await orAborted(step, signal);
+  }
+
+  /** Whether there was nothing to do for the whole time. [interop I-5] [interop I-6] Every wait ends at the stop. */
+  async #isIdleFor({ ms, woken }: Pause, stopping: AbortSignal): Promise<boolean> {
     try {
-      if (!woken) return await sleep(ms, stopping, 'spool.backoff');
-      if (await spool.changed.notified(stopping, { within_ms: ms })) return undefined;
+      if (woken) return !(await this.#init.spool.changed.notified(stopping, { within_ms: ms }));
+      await sleep(ms, stopping, 'spool.backoff');
     } catch (error) {
-      if (stopping.aborted) return undefined;
-      throw error;
+      if (!stopping.aborted) throw error;
     }
-    if (spool.count === 0) await orAborted(this.#unlessDiskFails(spool.removeSettled(signal)), signal);
-    return undefined;
+    return false;
   }
 
   /** One batch. Returns how long to wait before the next; undefined: not at all. */
@@ -147,16 +146,16 @@ export class SpoolDrainer {
       if (blocked.has(ticket.provider)) continue;
       if (read.status === 'rejected') {
         blocked.add(ticket.provider);
-        this.#unreadable(ticket.provider, read.reason);
+        this.#blocked('spool unreadable', ticket.provider, read.reason);
       } else if (read.value === undefined) spool.drop(ticket);
       else loaded.push({ ticket, delivery: read.value });
     }
     return loaded;
   }
 
-  #unreadable(provider: string, error: unknown): void {
+  #blocked(kind: 'spool unreadable' | 'spool waits for receipts', provider: string, error: unknown): void {
     const problem = error instanceof Error ? error.message : String(error);
-    if (this.#waits.failed(provider)) this.#init.onEvent({ kind: 'spool unreadable', provider, problem });
+    if (this.#waits.failed(provider)) this.#init.onEvent({ kind, provider, problem });
   }
 
   /**
@@ -174,7 +173,7 @@ export class SpoolDrainer {
       return loaded;
     } catch (error) {
       const waiting = new Set(missing.map(({ ticket }) => ticket.provider));
-      for (const provider of waiting) this.#unreadable(provider, error);
+      for (const provider of waiting) this.#blocked('spool waits for receipts', provider, error);
       return loaded.filter(({ ticket }) => !waiting.has(ticket.provider));
     }
   }
@@ -182,15 +181,8 @@ export class SpoolDrainer {
   /** Undefined if mailbox is away; `Upstream` counts and logs failed calls. */
   async #send(batch: readonly Loaded[]): Promise<readonly SendResult[] | undefined> {
     try {
-      const results = await this.#init.mailbox.send(
-        batch.map(({ delivery: { topic, id, idempotency_key, headers, payload } }) => ({
-          topic,
-          id,
-          idempotency_key,
-          headers,
-          payload,
-        })),
-      );
+      const messages = batch.map(({ delivery }) => messageOf(delivery));
+      const results = await this.#init.mailbox.send(messages, ORDERED);
       this.#failures = 0;
       return results;
     } catch {
@@ -201,8 +193,14 @@ export class SpoolDrainer {
 
   #apply(batch: readonly Loaded[], results: readonly SendResult[]): void {
     const settled: Ticket[] = [];
-    for (const [at, loaded] of batch.entries())
+    const refused = new Set<string>();
+    for (const [at, loaded] of batch.entries()) {
+      const { topic } = loaded.delivery;
+      // Mailbox refused it because it is behind another.
+      if (refused.has(topic)) continue;
       if (this.#isSettledBy(loaded, results[at]!)) settled.push(loaded.ticket);
+      else refused.add(topic);
+    }
     this.#init.spool.settle(settled);
   }
 

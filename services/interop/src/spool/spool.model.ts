@@ -13,7 +13,7 @@ import { Deadline, NEVER, RonError, touch } from '@ron/kernel';
 import { VirtualSched } from '@ron/kernel/testing';
 import { CrashFileSystem } from '@ron/log/testing';
 import type { OutgoingMessage, SendResult } from '@ron/proto';
-import { FullTopics } from '../delivery/full-topics.ts';
+import { FullTopics } from '../mailbox/full-topics.ts';
 import type { SpoolDrainer } from './spool-drainer.ts';
 import { Spool } from './spool.ts';
 import { ModelDisk, type Files } from './testing/model-disk.ts';

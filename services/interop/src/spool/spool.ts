@@ -15,21 +15,22 @@
  * One task takes, settles and maintains: the drainer (spool-drainer.ts).
  */
 import { NEVER, Notify, touch } from '@ron/kernel';
-import { recordBytes, type Appended, type DurableRecord, type FileSystem, type SegmentLog } from '@ron/log';
-import { formatUlid, isUlid, ulidBytes } from '@ron/proto';
-import { decodeDelivery, encodeSettled, keyBytes, type SpooledDelivery } from './store/delivery-record.ts';
+import type { Appended, DurableRecord, FileSystem, SegmentLog } from '@ron/log';
+import { formatUlid, isUlid, ulidBytes, type WebhookReceipt } from '@ron/proto';
+import { decodeDelivery, keyBytes, type SpooledDelivery } from './store/delivery-record.ts';
 import { FLAG, NONE, type Slot } from './state/delivery-table.ts';
-import { SettledIds } from './store/settled-ids.ts';
 import { PendingAppend, SpoolAppends, type AppendResult } from './spool-appends.ts';
 import { SpoolCondition, type SpoolEvent } from './spool-condition.ts';
 import { spoolLimits, type SpoolLimits, type SpoolLimitsInit } from './store/spool-limits.ts';
 import { openSpoolLog } from './store/spool-log.ts';
-import { Move, SpoolReclaimer } from './store/spool-reclaimer.ts';
+import { Move } from './store/spool-reclaimer.ts';
+import { SpoolMaintenance } from './spool-maintenance.ts';
 import { SpoolRoom } from './spool-room.ts';
 import { SpoolState } from './state/spool-state.ts';
-import { takeFairly, type TakeLimits, type Ticket } from './state/take-fairly.ts';
+import { takeFairly, ticketOf, type TakeLimits, type Ticket } from './state/take-fairly.ts';
 
-export type { Delivery, SpooledDelivery } from './store/delivery-record.ts';
+export type { Delivery } from '../mailbox/delivery.ts';
+export type { SpooledDelivery } from './store/delivery-record.ts';
 export type { AppendResult } from './spool-appends.ts';
 export type { SpoolEvent } from './spool-condition.ts';
 export type { Ticket } from './state/take-fairly.ts';
@@ -45,10 +46,6 @@ export interface SpoolInit extends SpoolLimitsInit {
   readonly signal: AbortSignal;
 }
 
-const NO_IDS = new Uint8Array(0);
-/** The record that probes the disk. */
-const PROBE_BYTES = recordBytes(0, 0);
-
 export class Spool implements AsyncDisposable {
   /** Notified when there may be something to send or to settle. */
   readonly changed = new Notify('spool.changed');
@@ -57,10 +54,9 @@ export class Spool implements AsyncDisposable {
   readonly #state: SpoolState;
   readonly #room: SpoolRoom;
   readonly #appends: SpoolAppends;
-  readonly #settled = new SettledIds();
   readonly #condition: SpoolCondition;
   #log: SegmentLog | undefined;
-  #reclaimer: SpoolReclaimer | undefined;
+  #maintenance: SpoolMaintenance | undefined;
 
   private constructor(init: SpoolInit) {
     this.#init = init;
@@ -95,7 +91,8 @@ export class Spool implements AsyncDisposable {
     const log = await openSpoolLog({ dir, fs, limits, state, onDurable, onDamage, signal });
     const drop = (slot: Slot): void => this.#drop(slot);
     this.#log = log;
-    this.#reclaimer = new SpoolReclaimer({ log, state, limits, drop });
+    const [room, condition] = [this.#room, this.#condition];
+    this.#maintenance = new SpoolMaintenance({ log, state, limits, room, condition, drop });
     // A read-only disk: its deliveries are still sent.
     if (log.refusal !== undefined) this.#condition.failed(log.refusal);
   }
@@ -180,6 +177,14 @@ export class Spool implements AsyncDisposable {
     return record && decodeDelivery(record);
   }
 
+  /** The receipt of a delivery, from its record; undefined if it does not wait any more, or its record is damaged. */
+  async receiptOf(id: string): Promise<WebhookReceipt | undefined> {
+    touch(this);
+    const slot = isUlid(id) ? this.#state.table.findId(ulidBytes(id)) : NONE;
+    if (slot === NONE || this.#state.isPending(slot)) return undefined;
+    return (await this.read(ticketOf(this.#state, slot)))?.receipt;
+  }
+
   /** They are in mailbox: they are not taken again. */
   settle(tickets: readonly Ticket[]): void {
     touch(this);
@@ -204,27 +209,18 @@ export class Spool implements AsyncDisposable {
 
   /** Writes settled records and gives back space, one segment at most. After a failure it probes the disk. */
   async maintain(signal: AbortSignal): Promise<void> {
-    const [log, reclaimer] = [this.#log, this.#reclaimer];
-    if (log === undefined || reclaimer === undefined) return;
-    const isIdle = this.#settled.size === 0 && !reclaimer.isDue;
-    if (isIdle && (!this.isFailing || !this.#room.hasForSettled(PROBE_BYTES))) return;
-    await this.#onDisk(async () => {
-      if (isIdle) await log.append([encodeSettled(NO_IDS)], signal);
-      await this.#writeSettled(signal);
-      if (reclaimer.isDue) await reclaimer.removeOldest(signal);
-    });
+    await this.#maintenance?.run(signal);
   }
 
   /** Removes the bodies of settled deliveries from the disk if nothing waits. */
   async removeSettled(signal: AbortSignal): Promise<void> {
-    const reclaimer = this.#reclaimer;
-    if (reclaimer !== undefined && this.bytes > 0) await this.#onDisk(() => reclaimer.removeAll(signal));
+    if (this.bytes > 0) await this.#maintenance?.removeAll(signal);
   }
 
   /** Writes what is settled, syncs and closes the log. */
   async close(): Promise<void> {
     // A failed write means that some deliveries are sent again, as duplicates.
-    await this.#writeSettled(NEVER).catch((error: unknown) => void this.#condition.failed(error));
+    await this.#maintenance?.writeSettled(NEVER).catch((error: unknown) => void this.#condition.failed(error));
     await this.#log?.close();
   }
 
@@ -234,11 +230,11 @@ export class Spool implements AsyncDisposable {
 
   #onDurable(context: unknown, place: Appended): void {
     if (context instanceof PendingAppend) this.#appends.onDurable(context, place);
-    else if (context instanceof Move) this.#reclaimer!.moved(context, place);
+    else if (context instanceof Move) this.#maintenance!.moved(context, place);
   }
 
   #settle(slot: Slot): void {
-    this.#settled.add(this.#state.table.idOf(slot));
+    this.#maintenance!.settled(this.#state.table.idOf(slot));
     this.#remove(slot);
   }
 
@@ -251,20 +247,6 @@ export class Spool implements AsyncDisposable {
   #remove(slot: Slot): void {
     this.#state.remove(slot);
     if (this.count === 0) this.#init.onEvent({ kind: 'spool emptied' });
-  }
-
-  async #writeSettled(signal: AbortSignal): Promise<void> {
-    const hasRoom = (bytes: number): boolean => this.#room.hasForSettled(bytes);
-    if (this.#log !== undefined) await this.#settled.write(this.#log, hasRoom, signal);
-  }
-
-  async #onDisk(work: () => Promise<void>): Promise<void> {
-    try {
-      await work();
-      this.#condition.succeeded();
-    } catch (error) {
-      throw this.#condition.failed(error);
-    }
   }
 
   #idOf(slot: Slot): string {

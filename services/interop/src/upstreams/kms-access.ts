@@ -5,13 +5,16 @@
  *     await kms.run('sign', signal, (client, within) => client.sign(request, { signal: within }));
  *
  * Contract: the capability is read before each call, because it is renewed in its file, and narrowed to the call; only a private
- * connection receives it. A key is found in kms, or created at the first use, once even if two starts need it at a time.
+ * connection receives it. A key is found in kms, or created at the first use, once even if two starts need it at a time. A key that
+ * was disabled or deleted is replaced by a new one.
  * Bound: the deadline `kms` for each call. Cancellation: by the signal of each call.
  */
+import { blake3 } from '@napi-rs/blake-hash';
 import { narrowed } from '@ron/auth/narrowed';
 import { KmsClient, type AuthorizedRequest } from '@ron/client';
 import { reachPrivately, type Reach } from '@ron/client/node';
 import { readSecretFile } from '@ron/log';
+import { splitKid } from '@ron/proto';
 import type { ServiceRuntime } from '@ron/service';
 import type { concurrency } from '../concurrency.ts';
 import type { InteropConfig } from '../config.ts';
@@ -61,12 +64,21 @@ export class KmsAccess {
   findKey({ purpose, alg }: KmsKey, signal: AbortSignal): Promise<string> {
     return this.run('find_key', signal, async (kms, within) => {
       const prefix = `${TENANT}/${purpose}/${alg}/`;
-      for await (const { kid, state } of kms.keys({ tenant: TENANT, prefix, signal: within }))
+      const unusable: string[] = [];
+      for await (const { kid, state } of kms.keys({ tenant: TENANT, prefix, signal: within })) {
         if (state === 'enabled') return kid;
-      const op_id = `interop-${purpose}`;
+        unusable.push(splitKid(kid)!.name);
+      }
+      const op_id = opIdOf(purpose, unusable);
       return (await kms.createKey({ tenant: TENANT, purpose, alg, op_id }, { signal: within })).kid;
     });
   }
+}
+
+/** Kms answers a known id with the key that it made then, so the id of a replacement is made from the keys that it replaces. */
+function opIdOf(purpose: string, unusable: readonly string[]): string {
+  if (unusable.length === 0) return `interop-${purpose}`;
+  return `interop-${purpose}-${blake3(Buffer.from(unusable.toSorted().join('\n'))).toString('hex')}`;
 }
 
 export interface OpenKmsInit {

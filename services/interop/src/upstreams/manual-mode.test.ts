@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Cell, sched } from '@ron/kernel';
 import { VirtualSched } from '@ron/kernel/testing';
-import { ManualMode } from './manual-mode.ts';
+import { AUTO, ManualMode, type ManualState } from './manual-mode.ts';
 
 const DAY_MS = 24 * 3_600_000;
 
@@ -15,9 +15,12 @@ class JumpingSched extends VirtualSched {
   }
 }
 
-async function withMode(use: (mode: ManualMode, clock: JumpingSched) => void): Promise<void> {
+type Use = (mode: ManualMode, clock: JumpingSched, state: ManualState) => void;
+
+async function withMode(use: Use): Promise<void> {
   const clock = new JumpingSched();
-  await clock.during(() => use(new ManualMode(new Cell('policy_meta', 1, { changes: 0 })), clock));
+  const state: ManualState = { brownout: AUTO };
+  await clock.during(() => use(new ManualMode(new Cell('policy_meta', 1, state)), clock, state));
 }
 
 for (const mode of ['on', 'off'] as const)
@@ -60,4 +63,14 @@ test('a wall clock that is set back by an hour does not prolong it, and one set 
     set();
     clock.jump_ms = 0;
     assert.equal(manual.mode, 'auto');
+  }));
+
+test('[interop I-2] the cell has the mode that requests read, and `auto` again after its end', () =>
+  withMode((manual, clock, state) => {
+    const until_ms = sched.wall_ms() + 1000;
+    manual.set({ mode: 'on', until_ms });
+    assert.deepEqual(state.brownout.request, manual.request);
+    clock.advanceSync(1000);
+    manual.expire();
+    assert.equal(state.brownout, AUTO);
   }));

@@ -5,30 +5,34 @@
  * no task runs. It also ends when the time that was left at the request has passed on the monotonic clock: a wall clock that is
  * set back does not prolong it.
  * The mode is not kept on disk: a restart returns to `auto`, so no forgotten mode outlives the process.
- * Bound: one request. [interop I-1] [interop I-2] Changes go through the cell `policy_meta`; requests read the snapshot.
+ * Bound: one request. [interop I-1] [interop I-2] The cell `policy_meta` has the mode; requests read a snapshot of it.
  */
 import { RonError, sched, Snapshot, type Cell } from '@ron/kernel';
 import { INTEROP_LIMITS, type BrownoutMode, type BrownoutRequest } from '@ron/proto';
 
-interface Manual {
+export interface Manual {
   readonly request: BrownoutRequest;
   /** On the monotonic clock. */
   readonly ends_ms: number;
 }
 
 export interface ManualState {
-  /** Requests in force since the start. */
-  changes: number;
+  /** The last request. It may be over. */
+  brownout: Manual;
 }
 
-const AUTO: Manual = { request: { mode: 'auto' }, ends_ms: Infinity };
+export const AUTO: Manual = { request: { mode: 'auto' }, ends_ms: Infinity };
 
 export class ManualMode {
   readonly #cell: Cell<ManualState>;
-  readonly #current = new Snapshot<Manual>('brownout_mode', AUTO);
+  readonly #current: Snapshot<Manual>;
 
   constructor(cell: Cell<ManualState>) {
     this.#cell = cell;
+    this.#current = new Snapshot(
+      'brownout_mode',
+      cell.withSync(({ brownout }) => brownout),
+    );
   }
 
   get mode(): BrownoutMode {
@@ -44,21 +48,21 @@ export class ManualMode {
   /** Throws `validation` for a request whose end is missing, past or too far. */
   set(request: BrownoutRequest): void {
     const next = request.mode === 'auto' ? autoOf(request) : timed(request);
-    this.#swap(next);
+    this.#cell.withSync((state) => this.#change(state, next));
   }
 
   /** Returns to `auto` if the time has passed; true if it did so now. */
   expire(): boolean {
-    if (!isOver(this.#current.load())) return false;
-    this.#swap(AUTO);
-    return true;
+    return this.#cell.withSync((state) => {
+      if (!isOver(state.brownout)) return false;
+      this.#change(state, AUTO);
+      return true;
+    });
   }
 
-  #swap(next: Manual): void {
-    this.#cell.withSync((state) => {
-      state.changes += 1;
-      this.#current.swap(next);
-    });
+  #change(state: ManualState, next: Manual): void {
+    state.brownout = next;
+    this.#current.swap(next);
   }
 }
 

@@ -6,14 +6,14 @@
  */
 import { JsonCalls } from '@ron/client/calls';
 import { reach } from '@ron/client/node';
-import { Brownout, type Broadcast, type BrownoutInit } from '@ron/kernel';
-import type { UpstreamName } from '@ron/proto';
+import { Brownout, type Broadcast, type BrownoutInit, type Cell } from '@ron/kernel';
+import type { BrownoutUpstream, UpstreamName } from '@ron/proto';
 import type { ServiceRuntime } from '@ron/service';
 import type { concurrency } from '../concurrency.ts';
 import type { InteropConfig } from '../config.ts';
 import type { InteropEvent } from '../events.ts';
-import { MailboxSends } from './mailbox-sends.ts';
-import { ManualMode } from './manual-mode.ts';
+import { MailboxAccess } from './mailbox-access.ts';
+import { ManualMode, type ManualState } from './manual-mode.ts';
 import { Sentinel, type WatchedUpstream } from './sentinel.ts';
 import { Upstream } from './upstream.ts';
 
@@ -22,6 +22,7 @@ const TICK_MS = 1000;
 export interface UpstreamsInit {
   readonly config: Pick<InteropConfig, 'interop' | 'auth' | 'brownout'>;
   readonly runtime: ServiceRuntime<typeof concurrency>;
+  readonly policy: Cell<ManualState>;
   readonly events: Pick<Broadcast<InteropEvent>, 'publish'>;
 }
 
@@ -32,16 +33,16 @@ export interface Upstreams {
   readonly kms: Upstream;
   readonly sentinel: Sentinel;
   /** Undefined without `interop.mailbox_url`. */
-  readonly sends: MailboxSends | undefined;
+  readonly sends: MailboxAccess | undefined;
   readonly connect_ms: number;
-  /** For the gates of `/readyz`. */
-  readonly problems: Readonly<Record<UpstreamName | 'brownout', () => string | undefined>>;
+  /** For the gates of `/readyz`. Kms closes `receipts` and `providers`, which have their own. */
+  readonly problems: Readonly<Record<BrownoutUpstream | 'brownout', () => string | undefined>>;
 }
 
 export function openUpstreams(init: UpstreamsInit): Upstreams {
-  const { config, runtime, events } = init;
+  const { config, runtime, policy, events } = init;
   const connect_ms = connectLimit(runtime);
-  const manual = new ManualMode(runtime.cell('policy_meta', { changes: 0 }));
+  const manual = new ManualMode(policy);
   const limits = brownoutLimits(config.brownout);
   const targets = targetsOf(config);
   const open = (name: UpstreamName): Upstream =>
@@ -71,7 +72,6 @@ export function openUpstreams(init: UpstreamsInit): Upstreams {
     storage: () => storage.problem,
     mailbox: () => (sends ?? mailbox).problem,
     passport: () => passport.problem,
-    kms: () => kms.problem,
   };
   return { storage, mailbox, passport, kms, sentinel, sends, connect_ms, problems };
 }
@@ -112,10 +112,10 @@ function openSends(
   { config, runtime }: UpstreamsInit,
   upstream: Upstream,
   connect_ms: number,
-): MailboxSends | undefined {
+): MailboxAccess | undefined {
   const { mailbox_url: url, mailbox_capability_file: capability_file } = config.interop;
   if (url === undefined || capability_file === undefined) return undefined;
-  return new MailboxSends({
+  return new MailboxAccess({
     upstream,
     url,
     capability_file,

@@ -19,7 +19,7 @@ import {
   type BrownoutInit,
 } from '@ron/kernel';
 import type { InteropEvent } from '../events.ts';
-import type { ManualMode } from './manual-mode.ts';
+import { AUTO, type ManualMode } from './manual-mode.ts';
 import type { Sentinel } from './sentinel.ts';
 import type { Upstream } from './upstream.ts';
 
@@ -55,7 +55,7 @@ const away = (): RonError => new RonError('unreachable', 'storage is away');
 
 export function sentinelModel({ Sentinel, Upstream, ManualMode }: Parts, shape: SentinelShape): Build {
   return (world) => {
-    const manual = new ManualMode(new Cell('policy_meta', 1, { changes: 0 }));
+    const manual = new ManualMode(new Cell('policy_meta', 1, { brownout: AUTO }));
     const storage = new Upstream({
       name: 'storage',
       breaker: new Breaker('storage', BREAKER),

@@ -6,7 +6,7 @@ import { VirtualSched } from '@ron/kernel/testing';
 import { BROWNOUT_UPSTREAMS, type BrownoutUpstream } from '@ron/proto';
 import { concurrency } from '../concurrency.ts';
 import type { InteropEvent } from '../events.ts';
-import { ManualMode } from './manual-mode.ts';
+import { AUTO, ManualMode } from './manual-mode.ts';
 import { brownoutLimits } from './open-upstreams.ts';
 import { Sentinel, type WatchedUpstream } from './sentinel.ts';
 import { Upstream } from './upstream.ts';
@@ -28,7 +28,7 @@ class SentinelBench {
   /** The answer of every upstream to a probe. */
   answer: Probe = () => Promise.resolve();
   readonly sentinel: Sentinel;
-  readonly #manual = new ManualMode(new Cell('policy_meta', 1, { changes: 0 }));
+  readonly #manual = new ManualMode(new Cell('policy_meta', 1, { brownout: AUTO }));
   readonly upstreams: Readonly<Record<BrownoutUpstream, WatchedUpstream>>;
 
   constructor(clock: VirtualSched) {

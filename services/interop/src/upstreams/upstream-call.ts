@@ -15,7 +15,7 @@
  * The latency runs from the start, or from the last `restart`, until `answered`, `end` or `fail`.
  * A passed deadline counts as an error if the call had the time that makes it slow, or half of its budget: a call that began
  * shortly before the deadline of its request proves nothing.
- * Bound: one permit. Cancellation: a caller that gives up is no error of the upstream.
+ * Bound: one permit. Cancellation: a caller that gives up does not count as an error of the upstream.
  */
 import { AnswerError } from '@ron/client';
 import { isRonError, RonError, sched, type Deadline } from '@ron/kernel';
@@ -65,7 +65,7 @@ export class UpstreamCall implements Disposable {
    * cooldown, and a stream may take longer.
    */
   progress(): void {
-    if (this.#init.isProbe) this.#settle('ok');
+    if (this.#init.isProbe) this.#giveVerdict('ok');
   }
 
   end(): void {
@@ -108,11 +108,11 @@ export class UpstreamCall implements Disposable {
   #report(outcome: Outcome): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
-    this.#settle(outcome);
+    this.#giveVerdict(outcome);
     if (outcome !== 'none') this.#init.onSample(this.#latency_ms, outcome === 'error');
   }
 
-  #settle(outcome: Outcome): void {
+  #giveVerdict(outcome: Outcome): void {
     if (this.#hasVerdict) return;
     this.#hasVerdict = true;
     this.#init.onVerdict(outcome);
@@ -155,9 +155,17 @@ export function lateError(
   });
 }
 
+/** The reverse proxy reports a failed connection and an invalid answer with one code; a system error is the cause of the former. */
+function isBrokenConnection(error: unknown): boolean {
+  if (!isRonError(error, 'bad_gateway') || !(error.cause instanceof Error)) return false;
+  const { code } = error.cause as NodeJS.ErrnoException;
+  // The parser of HTTP has codes of its own.
+  return code !== undefined && !code.startsWith('HPE_');
+}
+
 /** In the terms of the error table: messages of an upstream may name paths of this node. */
 function causeOf(error: unknown): string {
   if (error instanceof AnswerError) return `it answered ${error.http_status} (${error.code})`;
-  if (isRonError(error, 'unreachable')) return 'it is unreachable';
+  if (isRonError(error, 'unreachable') || isBrokenConnection(error)) return 'it is unreachable';
   return 'its answer is malformed';
 }

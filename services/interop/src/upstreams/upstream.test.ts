@@ -109,7 +109,7 @@ test('a refusal of the request reaches the caller as it is, and counts as an ans
     assert.deepEqual(samples, [[0, 'ok']]);
   }));
 
-test('[interop I-5] a caller that gives up is no sample and no failure for the breaker, however often', () =>
+test('[interop I-5] a caller that gives up gives no sample and no failure to the breaker, however often', () =>
   withUpstream(async ({ clock, upstream, samples, verdicts }) => {
     for (let at = 0; at < 20; at++) {
       const client = new AbortController();
@@ -240,3 +240,20 @@ test('an upstream without a URL refuses with the key to set', () => {
   });
   assert.deepEqual([upstream.isReady, upstream.canTry, upstream.problem], [false, false, missing]);
 });
+
+test('a connection that the proxy lost is unreachable, and an answer that it refused is malformed', () =>
+  withUpstream(async ({ upstream }) => {
+    const cases = [
+      [Object.assign(new Error('connect'), { code: 'ECONNREFUSED' }), /storage failed get: it is unreachable/],
+      [Object.assign(new Error('connect'), { code: 'ENOENT' }), /storage failed get: it is unreachable/],
+      [Object.assign(new Error('parse'), { code: 'HPE_INVALID_CONSTANT' }), /its answer is malformed/],
+      [undefined, /its answer is malformed/],
+    ] as const;
+    for (const [cause, message] of cases) {
+      const broken = new RonError('bad_gateway', 'the upstream closed the connection', { cause });
+      const call = upstream.begin('get');
+      const error = call.fail(broken) as RonError;
+      assert.equal(error.code, 'not_ready');
+      assert.match(error.message, message);
+    }
+  }));

@@ -5,11 +5,11 @@
  *
  * Contract: `call` ends no later than its deadline. It rejects with `breaker_open` without a call while the breaker is open. A
  * failure of the upstream becomes 503 or 504 with the reason DOWNSTREAM_UNAVAILABLE (`upstream-call.ts`); `outcome.ts` states
- * which errors count. A refusal by the breaker is no sample: no call was made.
+ * which errors count. A refusal by the breaker gives no sample: no call was made.
  * Probes bypass the breaker and give samples to the brownout only: an upstream may answer a probe and still fail work, so only
  * work closes its breaker.
  * Bound: windows of fixed size; callers bound the calls. Overflow: the breaker lets one call through while it is half-open.
- * Cancellation: by the deadline of each call; a cancelled call is no sample.
+ * Cancellation: by the deadline of each call; a cancelled call gives no sample.
  */
 import {
   isRonError,

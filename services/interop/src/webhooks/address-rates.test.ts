@@ -76,3 +76,21 @@ test('no address exceeds its rate, in any order of requests and pauses', async (
     { numRuns: Number(process.env['RON_FUZZ_RUNS'] ?? 100) },
   );
 });
+
+test('a charge is paid before the next request, also beyond what the bucket holds', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const rates = new AddressRates(() => 10);
+    assert.equal(takeAll(rates, '192.0.2.1'), 10);
+    for (let at = 0; at < 10; at += 1) rates.charge('192.0.2.1', undefined, 4);
+    await clock.advance(4000);
+    assert.equal(rates.tryTake('192.0.2.1', undefined), false, '40 tokens take 4 s');
+    await clock.advance(100);
+    assert.equal(takeAll(rates, '192.0.2.1'), 1);
+    assert.equal(takeAll(rates, '192.0.2.2'), 10, 'another address owes nothing');
+    rates.charge('192.0.2.3', undefined, 3);
+    assert.equal(takeAll(rates, '192.0.2.3'), 7);
+    rates.charge('192.0.2.4', 'shop', 10);
+    assert.equal(rates.tryTake('192.0.2.5', 'shop'), false, 'the networks of a provider share the debt');
+  });
+});

@@ -1,10 +1,11 @@
 /**
  * The rate of webhook requests from each client address, valid or not.
  *
- * Contract: an address gets at most `rate` requests per second and as many in a burst. All addresses in the networks of a
- * provider share one bucket, because a provider sends from many addresses. IPv6 addresses are grouped as in `addressGroup`.
- * Bound: `ADDRESSES_MAX` buckets. Overflow: the bucket that was used longest ago is dropped; a returning address starts with a
- * full one.
+ * Contract: an address gets at most `rate` requests per second and as many in a burst. A request that was dear to refuse is charged
+ * more, afterwards: tokens that are missing then must flow in before the next request. All addresses in the networks of a provider
+ * share one bucket, because a provider sends from many addresses. IPv6 addresses are grouped as in `addressGroup`.
+ * Bound: `ADDRESSES_MAX` buckets; the missing tokens are at most the charges of a burst. Overflow: the bucket that was used longest
+ * ago is dropped; a returning address starts with a full one.
  */
 import { addressGroup, TokenBucket } from '@ron/kernel';
 
@@ -21,6 +22,20 @@ export class AddressRates {
 
   /** `shared`: the provider in whose networks the address lies. */
   tryTake(ip: string, shared: string | undefined): boolean {
+    return this.#bucketOf(ip, shared).tryTake(1);
+  }
+
+  /** Charges a request that was admitted. */
+  charge(ip: string, shared: string | undefined, tokens: number): void {
+    this.#bucketOf(ip, shared).charge(tokens);
+  }
+
+  /** Whether charges have taken tokens that are still missing. Requests that are not charged never cause it. */
+  isInDebt(ip: string, shared: string | undefined): boolean {
+    return this.#bucketOf(ip, shared).retryAfter_ms(0) > 0;
+  }
+
+  #bucketOf(ip: string, shared: string | undefined): TokenBucket {
     const key = shared === undefined ? addressGroup(ip) : `provider ${shared}`;
     const rate_per_s = this.#rate();
     let bucket = this.#buckets.get(key);
@@ -30,7 +45,7 @@ export class AddressRates {
     this.#buckets.delete(key);
     this.#buckets.set(key, bucket);
     if (this.#buckets.size > ADDRESSES_MAX) this.#dropOldest();
-    return bucket.tryTake(1);
+    return bucket;
   }
 
   #dropOldest(): void {

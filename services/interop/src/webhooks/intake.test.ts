@@ -12,9 +12,9 @@ import type { VerifiedDelivery } from '../delivery/accepted.ts';
 import type { InteropEvent } from '../events.ts';
 import type { Provider } from '../providers/providers.ts';
 import { AddressRates } from './address-rates.ts';
-import { Door } from './door.ts';
+import { SourceChecks } from './source-checks.ts';
 import { Intake } from './intake.ts';
-import { ProviderLimits } from './provider-limits.ts';
+import { ProviderLimiter } from './provider-limiter.ts';
 import { UnverifiedBytes } from './unverified-bytes.ts';
 
 const MIB = 1024 * 1024;
@@ -33,6 +33,7 @@ function make(
   const uses: number[] = [];
   const provider: Provider = {
     descriptor,
+    incarnation: 1,
     secrets: [1, 2].map((version) => ({
       version,
       kind: 'hmac',
@@ -51,9 +52,9 @@ function make(
   });
   const intake = new Intake({
     providers: providers,
-    door: new Door(providers, new AddressRates(() => 1000)),
+    source: new SourceChecks(providers, new AddressRates(() => 1000)),
     unverified,
-    limits: new ProviderLimits(),
+    limits: new ProviderLimiter(),
     sender: {
       store: async (delivery) => {
         assert.equal(unverified.bytes, 0, 'a verified body does not count while it is stored');
@@ -82,6 +83,7 @@ const contextOf = ({ headers, pieces, chargeRate = () => undefined, deadline }: 
     corr_id: 'c',
     deadline: deadline ?? Deadline.after('request', 60_000),
     chargeRate,
+    park: (read: () => Promise<unknown>) => read(),
     headerValues: (name: string) => (name in headers ? [headers[name]!] : []),
     stream: (async function* () {
       yield* pieces;

@@ -9,28 +9,28 @@
  * Bound: `webhook_bytes` for a body, `webhooks.unverified_bytes` for all whose signature is not checked.
  * Cancellation: by the deadline of the request; a delivery that the sender took is stored even if its client leaves.
  */
-import { Blake3Hasher } from '@napi-rs/blake-hash';
 import { empty, GrowingBytes, json, newCorrId, text, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { RonError, sched, TurnBudget, type Deadline } from '@ron/kernel';
-import { INTEROP_LIMITS, type AcceptedWebhook, type WebhookReceipt } from '@ron/proto';
+import { INTEROP_LIMITS, type AcceptedWebhook, type Descriptor, type WebhookReceipt } from '@ron/proto';
 import { UNKNOWN_PROVIDER, type DeliveryRecorder } from '../deliveries/delivery-recorder.ts';
 import type { Sender } from '../delivery/sender.ts';
+import { unknownProvider } from '../providers/provider-table.ts';
 import type { Provider, Providers } from '../providers/providers.ts';
 import { reasonOf } from '../reasons.ts';
-import type { Door } from './door.ts';
+import type { Delivery } from '../spool/spool.ts';
+import type { SourceChecks } from './source-checks.ts';
 import { idempotencyKey } from './idempotency-key.ts';
 import { messageHeaders } from './message-headers.ts';
-import type { ProviderLimits } from './provider-limits.ts';
+import type { ProviderLimiter } from './provider-limiter.ts';
+import { b3By } from '../signatures/schemes/body-fields.ts';
 import type { UnverifiedBytes } from './unverified-bytes.ts';
-import { verifyWebhook, type Verification } from './verify.ts';
-
-type Verified = Verification & { readonly ok: true };
+import { verifyWebhook, type Verification, type Verified } from '../signatures/verify.ts';
 
 export interface IntakeInit {
   readonly providers: Pick<Providers, 'get'>;
-  readonly door: Door;
+  readonly source: SourceChecks;
   readonly unverified: UnverifiedBytes;
-  readonly limits: ProviderLimits;
+  readonly limits: ProviderLimiter;
   readonly sender: Pick<Sender, 'store'>;
   readonly recorder: DeliveryRecorder;
   readonly tolerance_ms: () => number;
@@ -50,6 +50,8 @@ export interface WebhookRequest {
 
 /** The bytes that all requests together verify in one turn of the event loop: about 1.5 ms of SHA-256. */
 const TURN_BYTES = 512 * 1024;
+/** The digest of fewer bytes takes at most 50 us. */
+const SMALL_BYTES = 16 * 1024;
 
 export class Intake {
   readonly #init: IntakeInit;
@@ -63,10 +65,11 @@ export class Intake {
   /** The handler of `POST /webhooks/{provider}`. */
   async handle(name: string, context: RouteContext): Promise<RouteAnswer> {
     try {
-      const provider = this.#init.door.admit(name, context);
+      const provider = this.#init.source.admit(name, context);
       using account = this.#init.unverified.open(context.ip);
-      const body = await bodyOf(context, account);
-      return await this.#deliver(provider, body, context, false, account);
+      // [interop I-9] Senders that are not verified hold connections and the budget of bodies, but no permit of the listener.
+      const body = await context.park(() => bodyOf(context, account));
+      return await this.#deliver(provider, body, context, account);
     } catch (error) {
       this.#refused(name, context, error);
       throw error;
@@ -81,7 +84,7 @@ export class Intake {
     context: RouteContext,
   ): Promise<AcceptedWebhook> {
     const provider = this.#init.providers.get(name);
-    if (provider === undefined) throw new RonError('not_found', 'no such provider', { reason: 'POLICY_BLOCKED' });
+    if (provider === undefined) throw unknownProvider();
     const request: WebhookRequest = {
       ip: context.ip,
       corr_id: context.corr_id,
@@ -103,7 +106,6 @@ export class Intake {
     provider: Provider,
     body: Uint8Array,
     request: WebhookRequest,
-    isTest: boolean,
     account: Disposable,
   ): Promise<RouteAnswer> {
     const verified = await this.#verify(provider, request, body);
@@ -112,15 +114,38 @@ export class Intake {
       this.#record(provider, request, { outcome: 'challenge', bytes: body.length });
       return text(200, 'text/plain; charset=utf-8', verified.challenge);
     }
-    const accepted = await this.#accept(provider, verified, body, request, isTest);
+    const accepted = await this.#accept(provider, verified, body, request, false);
     const headers = { 'X-Ron-Receipt': accepted.receipt };
     // A slash command shows the body to the user, and takes 202 for a failure.
     return verified.answers_empty ? empty(200, headers) : json(202, accepted, headers);
   }
 
   async #verify(provider: Provider, request: WebhookRequest, body: Uint8Array): Promise<Verified> {
-    const { descriptor, secrets } = provider;
-    const verification = await verifyWebhook(
+    let ed25519_checks = 0;
+    try {
+      const verification = await this.#check(provider, request, body, () => {
+        this.#init.source.requireNoDebt(provider, request.ip);
+        ed25519_checks += 1;
+      });
+      if (!verification.ok) {
+        throw new RonError('unauthorized', verification.detail, { reason: verification.reason });
+      }
+      provider.countUse(verification.secret_version);
+      return verification;
+    } catch (error) {
+      // Also for a request that ends before its verdict: a forger chooses its deadline.
+      this.#init.source.chargeForgery(provider, request.ip, ed25519_checks);
+      throw error;
+    }
+  }
+
+  #check(
+    { descriptor, secrets }: Provider,
+    request: WebhookRequest,
+    body: Uint8Array,
+    onEd25519: () => void,
+  ): Promise<Verification> {
+    return verifyWebhook(
       { headerValues: (name) => request.headerValues(name), body },
       {
         scheme: descriptor.scheme,
@@ -128,14 +153,16 @@ export class Intake {
         secrets,
         wall_ms: sched.wall_ms(),
         tolerance_ms: this.#init.tolerance_ms(),
-        takeTurn: (bytes) => this.#turns.take(bytes, request.deadline.signal),
+        takeTurn: (bytes) => this.#takeTurn(bytes, request.deadline.signal),
+        onEd25519,
       },
     );
-    if (!verification.ok) {
-      throw new RonError('unauthorized', verification.detail, { reason: verification.reason });
-    }
-    provider.countUse(verification.secret_version);
-    return verification;
+  }
+
+  /** A small digest takes less time than its wait, so it does not wait behind large ones. Their number is that of requests. */
+  async #takeTurn(bytes: number, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    if (bytes > SMALL_BYTES) await this.#turns.take(bytes, signal);
   }
 
   async #accept(
@@ -148,35 +175,9 @@ export class Intake {
     const { descriptor } = provider;
     using _ = this.#init.limits.enter(descriptor);
     request.chargeRate();
-    const b3 = `b3:${new Blake3Hasher().update(body).digest('hex')}`;
-    const id = newCorrId();
-    const received_ms = sched.wall_ms();
-    const receipt: WebhookReceipt = {
-      id,
-      provider: descriptor.name,
-      scheme: descriptor.scheme,
-      secret_version: verified.secret_version,
-      ...(verified.delivery_id !== undefined && { delivery_id: verified.delivery_id }),
-      received_ms,
-      b3,
-      bytes: body.length,
-      topic: descriptor.topic,
-    };
-    const delivery = {
-      id,
-      provider: descriptor.name,
-      topic: descriptor.topic,
-      idempotency_key: idempotencyKey(descriptor.name, descriptor.scheme, verified.dedup),
-      headers: messageHeaders({
-        provider: descriptor.name,
-        receipt: id,
-        content_type: request.headerValues('content-type')[0],
-        verified,
-        isTest,
-      }),
-      received_ms,
-      payload: body,
-    };
+    const receipt = receiptOf(descriptor, verified, body);
+    const { b3 } = receipt;
+    const delivery = deliveryOf(provider, verified, { receipt, body, request, isTest });
     using deadline = this.#init.requestDeadline(request.deadline);
     const accepted = await this.#init.sender.store({ delivery, receipt }, deadline);
     this.#record(provider, request, {
@@ -196,11 +197,17 @@ export class Intake {
     { corr_id, ip }: Pick<WebhookRequest, 'corr_id' | 'ip'>,
     record: Omit<Parameters<DeliveryRecorder['record']>[0], 'provider' | 'corr_id'>,
   ): void {
-    this.#init.recorder.record({ provider: descriptor.name, corr_id, ip, ...record });
+    const { name: provider } = descriptor;
+    this.#init.recorder.record({ provider, corr_id, ip, ...record }, this.#labelOf(provider));
+  }
+
+  /** A provider may be removed while its request is in process. */
+  #labelOf(name: string): string {
+    return this.#init.providers.get(name) === undefined ? UNKNOWN_PROVIDER : name;
   }
 
   #refused(name: string, { corr_id, ip }: Pick<WebhookRequest, 'corr_id' | 'ip'>, error: unknown): void {
-    const provider = this.#init.providers.get(name) === undefined ? UNKNOWN_PROVIDER : name;
+    const provider = this.#labelOf(name);
     const reason = reasonOf(error);
     const detail = error instanceof RonError ? error.message : 'internal error';
     this.#init.recorder.record({
@@ -212,6 +219,49 @@ export class Intake {
       ...(reason !== undefined && { reason }),
     });
   }
+}
+
+function receiptOf(
+  { name, scheme, topic }: Descriptor,
+  { secret_version, delivery_id, dedup }: Verified,
+  body: Uint8Array,
+): WebhookReceipt {
+  return {
+    id: newCorrId(),
+    provider: name,
+    scheme,
+    secret_version,
+    ...(delivery_id !== undefined && { delivery_id }),
+    received_ms: sched.wall_ms(),
+    b3: b3By(dedup, body),
+    bytes: body.length,
+    topic,
+  };
+}
+
+interface DeliveryInit {
+  readonly receipt: WebhookReceipt;
+  readonly body: Uint8Array;
+  readonly request: WebhookRequest;
+  readonly isTest: boolean;
+}
+
+/** The message of a verified webhook. It has the id of its receipt. */
+function deliveryOf(
+  { descriptor: { name, scheme, topic }, incarnation }: Provider,
+  verified: Verified,
+  { receipt: { id, received_ms }, body, request, isTest }: DeliveryInit,
+): Delivery {
+  const content_type = request.headerValues('content-type')[0];
+  return {
+    id,
+    provider: name,
+    topic,
+    idempotency_key: idempotencyKey({ provider: name, incarnation, scheme, dedup: verified.dedup }),
+    headers: messageHeaders({ provider: name, receipt: id, content_type, verified, isTest }),
+    received_ms,
+    payload: body,
+  };
 }
 
 /** Reads the body under the budget of unverified bodies. */

@@ -1,5 +1,5 @@
 /** The headers of the message that a webhook becomes. Values are printable ASCII of a bounded length. */
-import type { Verification } from './verify.ts';
+import type { Verified } from '../signatures/verify.ts';
 
 const VALUE_CHARS_MAX = 256;
 const PRINTABLE = /^[\x20-\x7e]+$/;
@@ -8,7 +8,7 @@ export interface MessageHeadersInit {
   readonly provider: string;
   readonly receipt: string;
   readonly content_type: string | undefined;
-  readonly verified: Verification & { readonly ok: true };
+  readonly verified: Verified;
   readonly isTest: boolean;
 }
 

@@ -98,7 +98,14 @@ describe('put', () => {
   test('a storage that is away is unavailable, and after its breaker opened it is not called', async (t) => {
     const { bridge, fake } = await inFrontOfFake(t);
     await fake.stop();
-    for (let at = 0; at < 6; at++) assertReason(await bridge.put(BODIES[at % 2]!), 503, DOWN);
+    const unread = await bridge.send('GET', `/o/b3:${'0'.repeat(64)}`);
+    assertReason(unread, 503, DOWN);
+    assert.equal(unread.problem?.detail, 'storage failed get: it is unreachable');
+    for (let at = 0; at < 6; at++) {
+      const reply = await bridge.put(BODIES[at % 2]!);
+      assertReason(reply, 503, DOWN);
+      if (at === 0) assert.equal(reply.problem?.detail, 'storage failed put: it is unreachable');
+    }
     const open = await bridge.put('x');
     assertReason(open, 503, DOWN);
     assert.equal(open.problem?.code, 'breaker_open');

@@ -142,6 +142,17 @@ describe('objects', () => {
     assertReason(await read(), 401, 'EXPIRED_TOKEN');
   });
 
+  test('[interop I-3] one address has half of the forwarded reads, and each refusal is counted', async (t) => {
+    const fake = await fakeStorage(t, () => undefined);
+    const bridge = await startBridge(t, { storage_socket: fake.path });
+    const reads = Array.from({ length: 140 }, () => bridge.send('GET', `/o/${ADDRESS}`));
+    const replies = await Promise.all(reads);
+    const refused = replies.filter(({ status }) => status === 429);
+    assert.deepEqual([replies.length - refused.length, fake.requests.length], [128, 128]);
+    for (const each of refused) assertReason(each, 429, 'BUSY');
+    assert.equal(await bridge.metric('busy_rejections_total{endpoint="forwarded_reads"}'), refused.length);
+  });
+
   test('failures of storage are 503 or 504 with the reason, and a broken answer is cut', async (t) => {
     const fake = await fakeStorage(t, () => undefined);
     const bridge = await startBridge(t, { storage_socket: fake.path });

@@ -14,7 +14,8 @@ import { scopesOf, type Scope } from '@ron/proto';
 import { tempDirFor } from '@ron/testkit';
 import { ServiceProcess } from '@ron/testkit/service';
 import { schema } from '../../src/config.ts';
-import { kmsSecrets, type SecretWrapper } from '../../src/providers/kms-secrets.ts';
+import { KmsReceiptKey } from '../../src/receipts/kms-receipt-key.ts';
+import { kmsSecrets, type SecretWrapper } from '../../src/providers/secrets/kms-secrets.ts';
 import { KmsAccess } from '../../src/upstreams/kms-access.ts';
 import { accepts, openTest, SECOND, SECRET } from '../../src/providers/testing/support.ts';
 
@@ -44,24 +45,24 @@ async function setUp(t: TestContext) {
   };
   const capability_file = join(dir, 'kms.cap');
   await writeFile(capability_file, await mintFor('interop'), { mode: 0o600 });
-  const wrapper = (): SecretWrapper =>
-    kmsSecrets(
-      new KmsAccess({
-        url: `unix:${socket}`,
-        pin: undefined,
-        capability_file,
-        connect_ms: 250,
-        call: async (op, signal, work) => {
-          using deadline = Deadline.after(op, 20_000, { signal });
-          return await deadline.run(work);
-        },
-      }),
-    );
+  const access = (): KmsAccess =>
+    new KmsAccess({
+      url: `unix:${socket}`,
+      pin: undefined,
+      capability_file,
+      connect_ms: 250,
+      call: async (op, signal, work) => {
+        using deadline = Deadline.after(op, 20_000, { signal });
+        return await deadline.run(work);
+      },
+    });
+  const wrapper = (): SecretWrapper => kmsSecrets(access());
   const admin = async () =>
     new KmsClient({ ...reachPrivately(`unix:${socket}`), capability: await mintFor('interop', scopesOf('kms')) });
   return {
     dir: join(dir, 'interop'),
     capability_file,
+    access,
     wrapper,
     admin,
     mintFor,
@@ -91,7 +92,7 @@ test('a secret is wrapped by one key of the tenant interop, and opens after a re
   );
   await assert.rejects(providers.put('slack', { scheme: 'slack', secret: SECRET }, NEVER), { code: 'not_ready' });
   await restart();
-  await providers.settle('github', NEVER);
+  await providers.reconcile('github', NEVER);
   for (const secret of [SECRET, SECOND]) assert.equal(await accepts(providers.get('github'), secret), true);
   leaks.shown('the file', (await readFile(join(dir, 'providers', 'github.sealed'))).toString('latin1'));
 });
@@ -108,6 +109,77 @@ test('a later start uses the key that exists, also after its rotation; old secre
     [2, second, SECOND],
   ] as const)
     assert.equal(Buffer.from(await wrapper().unwrap('github', version, wrapped, NEVER)).toString(), secret);
+});
+
+const nameOf = (kid: string): string => kid.split('#')[0]!;
+
+test('a disabled key is replaced by a new one, the same for two starts; its secrets open once it is enabled', async (t) => {
+  const { dir, wrapper, admin } = await setUp(t);
+  const kms = await admin();
+  const running = wrapper();
+  const kids: string[] = [];
+  for (const version of [1, 2, 3]) {
+    const wrapped = await running.wrap('github', version, Buffer.from(SECRET), NEVER);
+    kids.push(nameOf(wrapped.kid));
+    await kms.disableKey(nameOf(wrapped.kid));
+    await assert.rejects(running.unwrap('github', version, wrapped, NEVER), { code: 'conflict' });
+  }
+  assert.equal(new Set(kids).size, 3, 'each disabled key was replaced');
+  const both = await Promise.all(
+    [wrapper(), wrapper()].map((start) => start.wrap('github', 4, Buffer.from(SECRET), NEVER)),
+  );
+  assert.equal(both[0]!.kid, both[1]!.kid);
+  assert.equal((await Array.fromAsync(kms.keys({ tenant: 'interop' }))).length, 4);
+
+  {
+    await using open = await openTest({ dir, kms: running, caches: false });
+    await open.providers.put('github', GITHUB, NEVER);
+    assert.equal(await accepts(open.providers.get('github'), SECRET), true);
+  }
+  await kms.disableKey(nameOf(both[0]!.kid));
+  await using open = await openTest({ dir, kms: wrapper(), caches: false });
+  const { providers } = open;
+  assert.match(providers.describe('github').problem!, /cannot unwrap the secret \(its key is disabled/);
+  await providers.put('other', { scheme: 'github', secret: SECOND }, NEVER);
+  assert.equal(await accepts(providers.get('other'), SECOND), true);
+  await kms.enableKey(nameOf(both[0]!.kid));
+  await providers.reconcile('github', NEVER);
+  assert.equal(await accepts(providers.get('github'), SECRET), true);
+});
+
+test('receipts are signed by a new key once theirs is disabled, also a root that the old one signed', async (t) => {
+  const { access, admin } = await setUp(t);
+  const kms = await admin();
+  const key = new KmsReceiptKey(access());
+  const root = 'ab'.repeat(32);
+  const first = await key.sign(root, NEVER);
+  assert.deepEqual(await key.sign(root, NEVER), first, 'a repeated request gets the same signature');
+  await kms.disableKey(nameOf(first.kid));
+  await assert.rejects(key.sign('cd'.repeat(32), NEVER), { code: 'conflict' });
+  const second = await key.sign(root, NEVER);
+  assert.notEqual(nameOf(second.kid), nameOf(first.kid));
+  assert.equal(nameOf((await new KmsReceiptKey(access()).sign(root, NEVER)).kid), nameOf(second.kid));
+});
+
+test('a signature by another key than the requested one is refused', async (t) => {
+  const { access, admin } = await setUp(t);
+  const kms = await admin();
+  const make = async (): Promise<string> =>
+    nameOf((await kms.createKey({ tenant: 'interop', purpose: 'receipts', alg: 'hybrid' })).kid);
+  const [one, other] = [await make(), await make()];
+  const mixed = access();
+  const { run } = mixed;
+  mixed.run = (op, signal, work) =>
+    run.call(mixed, op, signal, (client, within) => {
+      const { sign } = client;
+      client.sign = (init, call) =>
+        sign.call(client, { ...init, kid: init.kid === one ? other : one, op_id: 'another' }, call);
+      return work(client, within);
+    }) as never;
+  await assert.rejects(new KmsReceiptKey(mixed).sign('ab'.repeat(32), NEVER), {
+    code: 'integrity',
+    message: /another key/,
+  });
 });
 
 test('a wrapped secret opens for its provider and version only, and another tenant cannot open it', async (t) => {

@@ -13,8 +13,8 @@ import { webhookRoutes } from '../../src/routes/webhooks.ts';
 import { Intake } from '../../src/webhooks/intake.ts';
 import type { VerifiedDelivery } from '../../src/delivery/accepted.ts';
 import { AddressRates } from '../../src/webhooks/address-rates.ts';
-import { Door } from '../../src/webhooks/door.ts';
-import { ProviderLimits } from '../../src/webhooks/provider-limits.ts';
+import { SourceChecks } from '../../src/webhooks/source-checks.ts';
+import { ProviderLimiter } from '../../src/webhooks/provider-limiter.ts';
 import { UnverifiedBytes } from '../../src/webhooks/unverified-bytes.ts';
 
 /** Grants the scope that `authorization` names. */
@@ -53,9 +53,9 @@ export async function listening(t: After, init: ListeningInit = {}) {
   const recorded: unknown[] = [];
   const intake = new Intake({
     providers,
-    door: new Door(providers, new AddressRates(() => 1000)),
+    source: new SourceChecks(providers, new AddressRates(() => 1000)),
     unverified: new UnverifiedBytes(1024 * 1024),
-    limits: new ProviderLimits(),
+    limits: new ProviderLimiter(),
     sender: {
       store: async (verified: VerifiedDelivery) => {
         delivered.push(verified);

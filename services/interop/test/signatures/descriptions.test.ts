@@ -1,9 +1,9 @@
-/** What an accepted delivery is called: dedup value, delivery id, event, challenge. */
+/** The names of an accepted delivery: dedup value, delivery id, event, challenge. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import fc from 'fast-check';
-import type { Verified } from '../../src/webhooks/verify.ts';
+import type { Verified } from '../../src/signatures/verify.ts';
 import { fuzzRuns, GENERIC, hmac, SECRET, TIME, VARIANTS, verify, type HeaderLines, type Sent } from './requests.ts';
 
 const variant = (name: string): ((body: string | Uint8Array, time?: string) => Sent) => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import type { GenericScheme } from '@ron/proto';
-import { compileTemplate, fillTemplate, requireGeneric } from '../../src/webhooks/generic-template.ts';
+import { compileTemplate, fillTemplate, requireGeneric } from '../../src/signatures/generic-template.ts';
 import { fuzzRuns, GENERIC, hmac, SECRET, TIME_S, verify, type HeaderLines } from './requests.ts';
 
 const genericOf = (template: string): GenericScheme => ({

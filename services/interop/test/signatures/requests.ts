@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { createHmac, createPublicKey, createSecretKey, generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
 import type { GenericScheme, RejectReason, SchemeName } from '@ron/proto';
-import { verifyWebhook, type LiveSecret, type Verification } from '../../src/webhooks/verify.ts';
+import { verifyWebhook, type LiveSecret, type Verification } from '../../src/signatures/verify.ts';
 
 /** The time of all requests: in seconds, as text, and as the clock of the verifier. */
 export const TIME_S = 1_700_000_000;
@@ -36,6 +36,7 @@ export interface Sent {
   readonly secrets?: readonly LiveSecret[];
   readonly wall_ms?: number;
   readonly tolerance_ms?: number;
+  readonly onEd25519?: () => void;
 }
 
 export function verify(sent: Sent): Promise<Verification> {
@@ -43,7 +44,8 @@ export function verify(sent: Sent): Promise<Verification> {
   const secrets = sent.secrets ?? [hmacSecret(SECRET)];
   const headerValues = (wanted: string): readonly string[] =>
     headers.filter(([name]) => name.toLowerCase() === wanted).map(([, value]) => value);
-  const init = { scheme, secrets, wall_ms, tolerance_ms, takeTurn: () => Promise.resolve() };
+  const { onEd25519 = () => undefined } = sent;
+  const init = { scheme, secrets, wall_ms, tolerance_ms, takeTurn: () => Promise.resolve(), onEd25519 };
   return verifyWebhook({ headerValues, body }, generic === undefined ? init : { ...init, generic });
 }
 

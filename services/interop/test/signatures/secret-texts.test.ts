@@ -4,7 +4,7 @@ import type { KeyObject } from 'node:crypto';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { SCHEMES, type SchemeName } from '@ron/proto';
-import { keyOfSecret, parseSecret } from '../../src/webhooks/secret-text.ts';
+import { keyOfSecret, parseSecret } from '../../src/signatures/secret-text.ts';
 import { ed25519, fuzzRuns, PUBLIC_KEY, TIME, verify } from './requests.ts';
 
 const TEXT = 'a secret of sixteen';
@@ -94,7 +94,7 @@ test('a public key of small order verifies nothing', async () => {
   }
 });
 
-test('a public key that is no point verifies nothing, and does not throw', async () => {
+test('a public key that is not a point of the curve verifies nothing, and does not throw', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.uint8Array({ minLength: 32, maxLength: 32 }),

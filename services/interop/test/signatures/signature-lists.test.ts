@@ -1,7 +1,7 @@
 /** Headers with several signatures, and ids that would allow two splits. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { LiveSecret } from '../../src/webhooks/verify.ts';
+import type { LiveSecret } from '../../src/signatures/verify.ts';
 import {
   accepted,
   ed25519,
@@ -59,7 +59,7 @@ const standard = (signature: string, id = 'msg_1', secrets?: LiveSecret[]): Sent
 test('standard: four signatures are tried, five refused; other versions are ignored', async () => {
   await accepted(standard([WRONG, WRONG, WRONG, V1_STANDARD].join(' ')), 'the fourth');
   await accepted(standard(`v2,abc ${V1_STANDARD} v1z,def`), 'other versions');
-  await accepted(standard([WRONG_A, WRONG_A, WRONG_A, V1A].join(' '), 'msg_1', [publicSecret()]), 'Ed25519');
+  await accepted(standard([WRONG, WRONG, WRONG_A, V1A].join(' '), 'msg_1', [publicSecret()]), 'Ed25519');
   await refused(standard([V1_STANDARD, WRONG, WRONG, WRONG, WRONG].join(' ')), 'BAD_ORIGIN', 'five');
   await refused(standard([V1A, WRONG, WRONG, WRONG_A, WRONG_A].join(' ')), 'BAD_ORIGIN', 'five of both kinds');
   await refused(standard(`v2,abc`), 'BAD_ORIGIN', 'another version only');
@@ -102,4 +102,21 @@ test('generic: an id with the delimiter of the template is refused', async () =>
     () => value,
   );
   await refused(changed, 'BAD_ORIGIN', 'a colon in the id');
+});
+
+test('standard: a third Ed25519 signature is refused before one is checked; the caller learns of each check', async () => {
+  const secrets = [publicSecret(2), publicSecret(1)];
+  const checksOf = async (...signatures: string[]): Promise<readonly [boolean, number]> => {
+    let checks = 0;
+    const { ok } = await verify({
+      ...standard(signatures.join(' '), 'msg_1', secrets),
+      onEd25519: () => void (checks += 1),
+    });
+    return [ok, checks];
+  };
+  assert.deepEqual(await checksOf(WRONG_A, WRONG_A, V1A), [false, 0]);
+  assert.deepEqual(await checksOf(WRONG_A, WRONG_A, WRONG_A), [false, 0]);
+  assert.deepEqual(await checksOf(WRONG_A, WRONG_A), [false, 4]);
+  assert.deepEqual(await checksOf(WRONG_A, V1A), [true, 2]);
+  assert.deepEqual(await checksOf(WRONG), [false, 0], 'a digest is not counted');
 });

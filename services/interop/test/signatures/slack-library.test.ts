@@ -4,7 +4,7 @@ import { createSecretKey } from 'node:crypto';
 import { test } from 'node:test';
 import { verifySlackRequest } from '@slack/bolt';
 import fc from 'fast-check';
-import { signSample } from '../../src/webhooks/sign-sample.ts';
+import { signSample } from '../../src/signatures/sign-sample.ts';
 import { fuzzRuns, hmac, OTHER_SECRET, SECRET, TIME, TIME_S, verify, WALL_MS } from './requests.ts';
 
 const BODY = 'token=x&command=%2Fweather&text=94070';
@@ -87,7 +87,7 @@ test('verifySlackRequest and interop agree on good and bad requests', async () =
   }
 });
 
-test('interop refuses what verifySlackRequest accepts by accident', async () => {
+test('interop refuses requests that verifySlackRequest accepts by accident', async () => {
   for (const [name, request] of STRICTER) {
     assert.equal(libraryAccepts(request), true, `@slack/bolt: ${name}`);
     assert.equal(await interopAccepts(request), false, `interop: ${name}`);

@@ -1,7 +1,7 @@
 /** The window of signed times, and live secrets. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { verifyWebhook } from '../../src/webhooks/verify.ts';
+import { verifyWebhook } from '../../src/signatures/verify.ts';
 import {
   accepted,
   hmacSecret,

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { keyOfSecret, parseSecret } from '../../src/webhooks/secret-text.ts';
+import { keyOfSecret, parseSecret } from '../../src/signatures/secret-text.ts';
 import type { SchemeName } from '@ron/proto';
 import { TOLERANCE_MS, verify, type HeaderLines } from './requests.ts';
 

@@ -6,9 +6,9 @@ import { sign as signGithub, verify as verifyGithub } from '@octokit/webhooks-me
 import fc from 'fast-check';
 import { Webhook } from 'standardwebhooks';
 import { Stripe } from 'stripe';
-import { keyOfSecret, parseSecret } from '../../src/webhooks/secret-text.ts';
-import { signSample } from '../../src/webhooks/sign-sample.ts';
-import type { LiveSecret } from '../../src/webhooks/verify.ts';
+import { keyOfSecret, parseSecret } from '../../src/signatures/secret-text.ts';
+import { signSample } from '../../src/signatures/sign-sample.ts';
+import type { LiveSecret } from '../../src/signatures/verify.ts';
 import type { SchemeName } from '@ron/proto';
 import { fuzzRuns, GENERIC, hmacSecret, SECRET, TIME_S, verify, WALL_MS, type HeaderLines } from './requests.ts';
 

@@ -109,7 +109,7 @@ test('a wrong request is refused, changes nothing and is not audited', async (t)
 test('an interop without upstreams sheds nothing and says which key is missing', async (t) => {
   const { passport, kms, problems }: Called = await calling(t);
   assert.equal(problems.passport(), 'auth.passport_url is not set');
-  assert.equal(problems.kms(), 'auth.kms_url is not set');
+  assert.equal(kms.problem, 'auth.kms_url is not set');
   assert.deepEqual(
     [passport.sheds, kms.sheds, problems.storage(), problems.brownout()],
     [false, false, undefined, undefined],

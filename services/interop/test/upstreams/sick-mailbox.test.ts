@@ -122,7 +122,7 @@ test('[interop I-5] a cancelled batch rejects with its reason at once and says n
   const { sends, fake, mailbox } = await calling(t);
   const stop = new AbortController();
   fake.answer = () => stop.abort(new Error('the drain is over'));
-  await assert.rejects(sends.send(messages(1), stop.signal), /the drain is over/);
+  await assert.rejects(sends.send(messages(1), {}, stop.signal), /the drain is over/);
   assert.equal(mailbox.describe('mailbox')!.error_rate, undefined);
 });
 

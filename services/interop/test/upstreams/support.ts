@@ -14,7 +14,8 @@ import { addressOf, captureLog, metricIn } from '@ron/testkit/service';
 import { concurrency } from '../../src/concurrency.ts';
 import { schema } from '../../src/config.ts';
 import type { InteropEvent } from '../../src/events.ts';
-import type { MailboxSends } from '../../src/upstreams/mailbox-sends.ts';
+import { newPolicyMeta } from '../../src/policy-meta.ts';
+import type { MailboxAccess } from '../../src/upstreams/mailbox-access.ts';
 import { openUpstreams, type Upstreams } from '../../src/upstreams/open-upstreams.ts';
 
 export type Answer = (request: IncomingMessage, body: Buffer, response: ServerResponse) => void;
@@ -91,7 +92,7 @@ export const messages = (count: number, bytes = 16): OutgoingMessage[] =>
   }));
 
 export interface Called extends Upstreams {
-  readonly sends: MailboxSends;
+  readonly sends: MailboxAccess;
   readonly fake: FakeUpstream;
   readonly events: InteropEvent[];
   readonly capability_file: string;
@@ -125,7 +126,12 @@ export async function calling(t: After, flags: readonly string[] = []): Promise<
   const runtime = new ServiceRuntime(concurrency, { metrics, log, config: { value: config } });
   t.after(() => runtime[Symbol.asyncDispose]());
   const events: InteropEvent[] = [];
-  const upstreams = openUpstreams({ config, runtime, events: { publish: (event) => void events.push(event) } });
+  const upstreams = openUpstreams({
+    config,
+    runtime,
+    policy: runtime.cell('policy_meta', newPolicyMeta()),
+    events: { publish: (event) => void events.push(event) },
+  });
   const metric = async (series: string): Promise<number> => metricIn(await metrics.text(), series);
   return { ...upstreams, sends: upstreams.sends!, fake, events, capability_file, metric };
 }

@@ -3,11 +3,12 @@ import { createCipheriv, createDecipheriv, createHmac } from 'node:crypto';
 import { Cell, NEVER, RonError, sched } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import type { InteropEvent } from '../../events.ts';
-import { verifyWebhook, type Verification } from '../../webhooks/verify.ts';
-import type { SecretWrapper } from '../kms-secrets.ts';
+import { newPolicyMeta } from '../../policy-meta.ts';
+import { verifyWebhook, type Verification } from '../../signatures/verify.ts';
+import type { SecretWrapper } from '../secrets/kms-secrets.ts';
 import { openProviders } from '../open-providers.ts';
 import type { Provider, Providers } from '../providers.ts';
-import type { WrappedSecret } from '../stored-provider.ts';
+import type { WrappedSecret } from '../files/stored-provider.ts';
 
 export const SECRET = 'a webhook secret that is long enough';
 export const SECOND = 'the second webhook secret of the test';
@@ -72,7 +73,7 @@ export async function openTest({ dir, kms, caches = true, fs = realFileSystem }:
     fs,
     kms,
     caches,
-    policies: new Cell('policy_meta', 1, new Map()),
+    policy: new Cell('policy_meta', 1, newPolicyMeta()),
     routes: new Cell('routing_table', 2, new Map()),
     events: { publish: (event) => void events.push(event) },
     warn: (what) => void warnings.push(what),

@@ -1,17 +1,13 @@
 /**
  * One row for each delivery in the spool, found by idempotency key and by id.
  *
- * Columns, in bytes for each row:
- *
- *     seq 8   received_ms 8   segment 4   offset 4   payload bytes 4   next, previous of the provider 8
- *     hash links of key and id 8   meta bytes 2   provider 2   flags 1   key 32   id 16                    = 97
- *
- * Beside it, the two hashes take 4 to 8 bytes for each of `rows_max`.
+ * A row takes 97 bytes (delivery-page.ts). Beside it, the two hashes take 4 to 8 bytes for each of `rows_max`.
  * Bound: the caller bounds the rows. Growth allocates one page and copies no column; an empty table gives its pages back.
  */
 import { sched } from '@ron/kernel';
 import { ULID_BYTES } from '@ron/proto';
 import { KEY_BYTES } from '../store/delivery-record.ts';
+import { DeliveryPage } from './delivery-page.ts';
 
 export type Slot = number;
 export const NONE: Slot = -1;
@@ -24,7 +20,6 @@ const ID_HASH_AT = 12;
 const KEY_HASH_AT = 28;
 const BUCKETS_MIN = 16;
 const BUCKETS_MAX = 2 ** 22;
-const ROW_BYTES = 97;
 
 export const FLAG = {
   /** Its record is not durable yet. */
@@ -34,42 +29,6 @@ export const FLAG = {
   /** It was in the log at the start. */
   replayed: 4,
 } as const;
-
-class Page {
-  readonly seq: Float64Array;
-  readonly received_ms: Float64Array;
-  readonly segment: Uint32Array;
-  readonly offset: Uint32Array;
-  readonly payload_bytes: Uint32Array;
-  readonly next: Int32Array;
-  readonly previous: Int32Array;
-  readonly key_next: Int32Array;
-  readonly id_next: Int32Array;
-  readonly meta_bytes: Uint16Array;
-  readonly provider: Uint16Array;
-  readonly flags: Uint8Array;
-  readonly keys: Uint8Array;
-  readonly ids: Uint8Array;
-
-  /** The columns lie in one buffer, the widest first. */
-  constructor(rows: number) {
-    const buffer = new ArrayBuffer(ROW_BYTES * rows);
-    this.seq = new Float64Array(buffer, 0, rows);
-    this.received_ms = new Float64Array(buffer, 8 * rows, rows);
-    this.segment = new Uint32Array(buffer, 16 * rows, rows);
-    this.offset = new Uint32Array(buffer, 20 * rows, rows);
-    this.payload_bytes = new Uint32Array(buffer, 24 * rows, rows);
-    this.next = new Int32Array(buffer, 28 * rows, rows);
-    this.previous = new Int32Array(buffer, 32 * rows, rows);
-    this.key_next = new Int32Array(buffer, 36 * rows, rows);
-    this.id_next = new Int32Array(buffer, 40 * rows, rows);
-    this.meta_bytes = new Uint16Array(buffer, 44 * rows, rows);
-    this.provider = new Uint16Array(buffer, 46 * rows, rows);
-    this.flags = new Uint8Array(buffer, 48 * rows, rows);
-    this.keys = new Uint8Array(buffer, 49 * rows, KEY_BYTES * rows);
-    this.ids = new Uint8Array(buffer, (49 + KEY_BYTES) * rows, ULID_BYTES * rows);
-  }
-}
 
 export interface RowInit {
   readonly key: Uint8Array;
@@ -93,7 +52,7 @@ type LinkColumn = 'next' | 'previous' | 'key_next' | 'id_next';
 export class DeliveryTable {
   readonly #bits: number;
   readonly #mask: number;
-  #pages: Page[] = [];
+  #pages: DeliveryPage[] = [];
   readonly #keys: Int32Array;
   readonly #ids: Int32Array;
   readonly #bucket_mask: number;
@@ -233,7 +192,7 @@ export class DeliveryTable {
     this.#setLink('previous', slot, previous);
   }
 
-  #pageOf(slot: Slot): Page {
+  #pageOf(slot: Slot): DeliveryPage {
     return this.#pages[slot >>> this.#bits]!;
   }
 
@@ -244,7 +203,7 @@ export class DeliveryTable {
       return free;
     }
     const slot = this.#fresh++;
-    if ((slot & this.#mask) === 0) this.#pages.push(new Page(this.#mask + 1));
+    if ((slot & this.#mask) === 0) this.#pages.push(new DeliveryPage(this.#mask + 1));
     return slot;
   }
 

@@ -48,7 +48,7 @@ export function takeFairly(
     const size = state.table.payloadBytes(slot) + state.table.metaBytes(slot);
     if (tickets.length > 0 && size > left_bytes) return false;
     left_bytes -= size;
-    tickets.push(ticketOf(state, queue, slot));
+    tickets.push(ticketOf(state, slot));
     served.add(queue);
     cursor.slot = state.table.nextOf(slot);
     cursor.left -= 1;
@@ -59,11 +59,12 @@ export function takeFairly(
   return tickets;
 }
 
-function ticketOf({ table }: SpoolState, { provider }: ProviderQueue, slot: Slot): Ticket {
+/** Of a delivery whose record is durable. */
+export function ticketOf({ table, queues }: SpoolState, slot: Slot): Ticket {
   const { segment, offset } = table.placeOf(slot);
   return {
     id: Uint8Array.from(table.idOf(slot)),
-    provider,
+    provider: queues.at(table.providerOf(slot)).provider,
     segment,
     offset,
     payload_bytes: table.payloadBytes(slot),

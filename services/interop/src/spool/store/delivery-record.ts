@@ -12,19 +12,7 @@
 import { RonError } from '@ron/kernel';
 import { META_BYTES_MAX, type LogRecord, type RecordInput } from '@ron/log';
 import { formatUlid, ULID_BYTES, ulidBytes, type WebhookReceipt } from '@ron/proto';
-
-/** A verified webhook. */
-export interface Delivery {
-  /** A ULID: that of its message and of its receipt. */
-  readonly id: string;
-  readonly provider: string;
-  readonly topic: string;
-  /** 64 hex digits. */
-  readonly idempotency_key: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly received_ms: number;
-  readonly payload: Uint8Array;
-}
+import type { Delivery } from '../../mailbox/delivery.ts';
 
 /** A delivery with its receipt, from which a start restores a receipt that a crash prevented. */
 export interface SpooledDelivery extends Delivery {

@@ -1,9 +1,10 @@
 /** Deliveries and a mailbox for the tests of the spool. */
 import { Deadline, NEVER, RonError } from '@ron/kernel';
-import { formatUlid, type OutgoingMessage, type SendResult, type WebhookReceipt } from '@ron/proto';
-import { FullTopics } from '../../delivery/full-topics.ts';
+import { formatUlid, type OutgoingMessage, type SendOptions, type SendResult, type WebhookReceipt } from '@ron/proto';
+import type { MailboxDrain, MailboxSends } from '../../mailbox/mailbox.ts';
+import { FullTopics } from '../../mailbox/full-topics.ts';
 import type { SpooledDelivery } from '../store/delivery-record.ts';
-import { SpoolDrainer, type DrainEvent, type MailboxDrain } from '../spool-drainer.ts';
+import { SpoolDrainer, type DrainEvent } from '../spool-drainer.ts';
 import { Spool, type SpoolEvent, type SpoolInit } from '../spool.ts';
 
 const B3 = `b3:${'0'.repeat(64)}`;
@@ -57,34 +58,49 @@ export async function takeAll(spool: Spool, limits = { messages: 128, bytes: MIB
   return taken;
 }
 
-/** A mailbox that keeps one message for each key. */
-export class FakeMailbox implements MailboxDrain {
+/** A mailbox that keeps one message for each key, and the order of ordered calls. */
+export class FakeMailbox implements MailboxDrain, MailboxSends {
+  isReady = true;
   canTry = true;
   isAway = false;
   /** First arrivals, by id, in order. */
   readonly stored: string[] = [];
   readonly calls: (readonly string[])[] = [];
   readonly bodies = new Map<string, string>();
-  /** Refuses messages. */
-  refuse: (message: OutgoingMessage) => 'full' | 'topic' | undefined = () => undefined;
+  readonly #firsts = new Map<string, string>();
+  /** Refuses messages; `large`: the message never fits. */
+  refuse: (message: OutgoingMessage) => 'full' | 'large' | 'topic' | undefined = () => undefined;
   onSend: () => Promise<void> = () => Promise.resolve();
 
-  async send(messages: readonly OutgoingMessage[]): Promise<readonly SendResult[]> {
+  async send(messages: readonly OutgoingMessage[], { ordered }: SendOptions = {}): Promise<readonly SendResult[]> {
     this.calls.push(messages.map(({ id }) => id!));
     await this.onSend();
     if (this.isAway) throw new RonError('unreachable', 'mailbox is away');
-    return messages.map((message) => this.#store(message));
+    const refused = new Set<string>();
+    return messages.map((message) => {
+      if (refused.has(message.topic)) return { error: 'full', detail: 'an earlier message was refused' };
+      const result = this.#store(message);
+      if (ordered === true && 'error' in result && result.error !== 'conflict') refused.add(message.topic);
+      return result;
+    });
+  }
+
+  firstOf(idempotency_key: string): string | undefined {
+    return this.#firsts.get(idempotency_key);
   }
 
   #store(message: OutgoingMessage): SendResult {
     const { id, idempotency_key, payload } = message;
     const body = Buffer.from(payload).toString('latin1');
     const known = this.bodies.get(idempotency_key!);
-    if (known !== undefined && known !== body) return { error: 'conflict', id: id!, detail: 'another body' };
-    if (known !== undefined) return { id: id!, seq: 1, duplicate: true, b3: B3 };
+    if (known !== undefined && known !== body)
+      return { error: 'conflict', id: this.firstOf(idempotency_key!) ?? id!, detail: 'another body' };
+    if (known !== undefined) return { id: this.firstOf(idempotency_key!) ?? id!, seq: 1, duplicate: true, b3: B3 };
     const error = this.refuse(message);
+    if (error === 'large') return { error: 'full', detail: error, retryable: false };
     if (error !== undefined) return { error, detail: error };
     this.bodies.set(idempotency_key!, body);
+    this.#firsts.set(idempotency_key!, id!);
     this.stored.push(id!);
     return { id: id!, seq: this.stored.length, duplicate: false, b3: B3 };
   }
