@@ -2,7 +2,7 @@
  * Memory of interop while it streams large bodies to storage. `node bench/interop-put.ts [--quick]`
  *
  * 64 clients send a body of 1 GiB each at the same time (quick: 16 MiB), so each is slow. Interop and passport are processes of
- * their own; clients and a storage that discards what it reads are in this one. Memory is that of interop without mapped files,
+ * their own; clients and a storage that discards its input are in this one. Memory is that of interop without mapped files,
  * sampled every 50 ms after the first tenth of the bytes. The bar is its growth from then on.
  */
 import type { ChildProcess } from 'node:child_process';

@@ -19,6 +19,8 @@ const BENCHES = [
   'index',
   'edge',
   'mailbox',
+  'interop',
+  'interop-put',
   'footprint',
 ];
 

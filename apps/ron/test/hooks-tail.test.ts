@@ -146,7 +146,7 @@ test('a refused capability ends it at once', async (t) => {
   assert.match(stderr, /lacks interop:admin/);
 });
 
-test('a line is one line, whatever a provider sent', async (t) => {
+test('a delivery is printed as one line, even with line feeds in its values', async (t) => {
   const { list, tail } = await tailed(t);
   list.add({ event: 'push\n\u001b[2J', outcome: 'accepted', bytes: 2048, receipt: 'R', test: true });
   list.add({ outcome: 'refused', reason: 'BAD_ORIGIN', detail: 'no signature', count: 12, corr_id: '' });

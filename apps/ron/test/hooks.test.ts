@@ -122,7 +122,7 @@ suite('webhooks', () => {
     assert.match(runSample(old.replaceAll(at('turn.secret'), last)), /202$/);
   });
 
-  test('a change keeps the secret and each setting whose flag is absent, and prints what it changed', async () => {
+  test('a change keeps the secret and each setting whose flag is absent, and prints the changes', async () => {
     const text = await add('keeps', 'github', '--origin', 'https://a.example');
     const limited = await ok('add', 'keeps', '--network', '192.0.2.0/24');
     assert.match(limited, /^networks {2}192\.0\.2\.0\/24 \(before: all\)$/m);

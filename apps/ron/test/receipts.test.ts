@@ -1,4 +1,4 @@
-/** `ron receipt`: what is fetched can be verified offline, with the keys that the user gives and no other. */
+/** `ron receipt`: a fetched receipt can be verified offline, with the keys that the user gives and no other. */
 import assert from 'node:assert/strict';
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';

@@ -73,7 +73,7 @@ test('a stream that breaks off is an error, one that ends is not', async (t) => 
   await assert.rejects(eventsOf(await clientOf(t, streaming([event], 'break'))), is('unreachable'));
 });
 
-test('an endless event, malformed data and an answer that is no stream are refused', async (t) => {
+test('an endless event, malformed data and an answer that is not a stream are refused', async (t) => {
   const long = Array.from({ length: 80 }, () => `data: ${'x'.repeat(1024)}\n`);
   await assert.rejects(eventsOf(await clientOf(t, streaming(long))), is('integrity', /more than 65536 bytes/));
   const line = Array.from({ length: 80 }, () => 'x'.repeat(1024));

@@ -75,7 +75,7 @@ function sendRoutes(init: SendRoutesInit): Route[] {
       decoded_bytes_max: MAILBOX_LIMITS.batch_bytes,
       body_types: [BATCH_MEDIA_TYPE],
       facts_later: ['name'],
-      schema: { body: schemas.SendBody, response: { 200: schemas.SendResults } },
+      schema: { query: schemas.SendQuery, body: schemas.SendBody, response: { 200: schemas.SendResults } },
       handler: (context) => sendBatch(init, context),
     }),
     route({

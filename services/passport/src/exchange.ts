@@ -37,7 +37,7 @@ const SCOPE_OF: Readonly<Record<ExchangedScope, Scope>> = {
 const NO_SOURCE = 'unknown';
 
 /**
- * What happens to each caveat. `carried`: storage enforces it again. `lifetime`: the result does not outlive it. `replaced`: the
+ * The treatment of each caveat. `carried`: storage enforces it again. `lifetime`: the result does not outlive it. `replaced`: the
  * result has its own, and the client's was checked. `settled`: interop has enforced it, and storage could not: it sees the
  * address of interop, and each result would begin to count its rate anew.
  */

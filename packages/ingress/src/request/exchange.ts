@@ -302,7 +302,7 @@ export class Exchange extends RequestHead implements InflightRequest, RouteConte
       this.#deadline?.cancel(clientLeft());
       this.#gone?.abort(clientLeft());
     } else this.#deadline?.[Symbol.dispose]();
-    // A handler that waits for the body would hold its permit and its worker until the client sends more, or for ever.
+    // A handler that waits for the body would hold its permit and its worker until the client sends more, or forever.
     const error = left
       ? clientLeft()
       : new RonError('canceled', 'the request was answered before its body was complete');

@@ -15,7 +15,7 @@ type DeliveryOutcome = DeliveryDto['outcome'];
 export { UNKNOWN_PROVIDER };
 
 export interface DeliveryRecorderInit {
-  readonly recent: RecentDeliveries;
+  readonly recent: Pick<RecentDeliveries, 'add'>;
   readonly sums: RefusalSums;
   readonly audit: Mpsc<AuditEvent>;
   readonly events: Pick<Broadcast<InteropEvent>, 'publish'>;

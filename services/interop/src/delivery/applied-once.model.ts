@@ -14,7 +14,7 @@ import type { OutgoingMessage, SendResult, WebhookReceipt } from '@ron/proto';
 import type { AuditEvent } from '../audit/audit-event.ts';
 import { concurrency } from '../concurrency.ts';
 import type { DeliveryRecorder } from '../deliveries/delivery-recorder.ts';
-import { RecentDeliveries } from '../deliveries/recent-deliveries.ts';
+import type { RecentDeliveries } from '../deliveries/recent-deliveries.ts';
 import { RefusalSums } from '../deliveries/refusal-sums.ts';
 import { FullTopics } from '../mailbox/full-topics.ts';
 import { SpoolDrainer } from '../spool/spool-drainer.ts';
@@ -59,7 +59,7 @@ class Faults {
 
 interface Message {
   readonly id: string;
-  /** Which webhook it is, whatever its key. */
+  /** Names the webhook; its key is separate. */
   readonly webhook: string;
   readonly key: string | undefined;
   delivery: number;
@@ -153,7 +153,8 @@ export function appliedOnce(parts: AppliedParts, { webhooks, faults: faults_max 
     const audit = new Mpsc<AuditEvent>('audit', 8);
     const sums = new RefusalSums(new Cell('counters', 3, new Map()));
     const events = { publish: () => 1 };
-    const recorder = new parts.DeliveryRecorder({ recent: new RecentDeliveries(), sums, audit, events });
+    const recent: Pick<RecentDeliveries, 'add'> = { add: (entry) => ({ seq: 1, ...entry }) };
+    const recorder = new parts.DeliveryRecorder({ recent, sums, audit, events });
     const seen = { requests: 0, accepted: [] as string[], applied: [] as string[], audited: [] as string[] };
     const queue = new WorkQueue('webhooks', { capacity: 8, lanes });
     const full = new FullTopics();
@@ -168,7 +169,7 @@ export function appliedOnce(parts: AppliedParts, { webhooks, faults: faults_max 
       sender = new parts.Sender({ ...common, queue, spool, spool_after_ms: () => PATIENT_MS });
     });
 
-    /** What the intake does with a verified request. */
+    /** The work of the intake on a verified request. */
     const request = async (webhook: number): Promise<boolean> => {
       const corr_id = String((seen.requests += 1));
       const { receipt, ...delivery } = deliveryOf(seen.requests, 'p', 1, webhook);
@@ -191,28 +192,27 @@ export function appliedOnce(parts: AppliedParts, { webhooks, faults: faults_max 
         while (!(await request(webhook)) || faults.choose('answer', 'sound', 'is lost') === 'is lost') touch(seen);
         seen.accepted.push(String(webhook));
       });
-    const daemon = (name: string, run: () => Promise<void>): void => {
-      world.task(name, run, { daemon: true });
+    const drain = (): Promise<void> => {
+      const drainer = new SpoolDrainer({ ...common, spool: spool!, onEvent: ({ kind }) => assert.fail(kind) });
+      return drainer.run({ stopping: NEVER, signal: NEVER });
     };
-    daemon('sender', () => sender!.run({ signal: NEVER }));
-    daemon('drainer', () =>
-      new SpoolDrainer({ ...common, spool: spool!, onEvent: ({ kind }) => assert.fail(kind) }).run({
-        stopping: NEVER,
-        signal: NEVER,
-      }),
-    );
-    daemon('worker', async () => {
+    const work = async (): Promise<void> => {
       for (;;) {
         const { message, token } = await mailbox.receive();
         await world.io('work');
         if (faults.choose('lease', 'sound', 'ends') === 'ends') mailbox.endLease(message);
         if (mailbox.ack(message, token)) seen.applied.push(message.webhook);
       }
-    });
-    daemon('audit sink', async () => {
+    };
+    const writeAudit = async (): Promise<void> => {
       for (let event = await audit.recv(NEVER); event !== undefined; event = await audit.recv(NEVER))
         if (event.kind === 'delivery') seen.audited.push(event.corr_id);
-    });
+    };
+    // One task: in which order they start changes nothing.
+    const daemons = async (): Promise<void> => {
+      await Promise.all([sender!.run({ signal: NEVER }), drain(), work(), writeAudit()]);
+    };
+    world.task('services', daemons, { daemon: true });
     return {
       state: () => JSON.stringify([seen, mailbox.messages, [...receipts.written.keys()], faults.left, spool?.count]),
       invariant: () => {

@@ -2,7 +2,7 @@
  * The receipts of a batch: those that exist already, and those that are written once its deliveries are durable.
  *
  * Contract: a receipt certifies the body of its own delivery. A duplicate is answered with the receipt of the first delivery if
- * that one fits it; otherwise it gets one of its own. The id of the first delivery is what mailbox says, and each holder of
+ * that one fits it; otherwise it gets one of its own. The id of the first delivery is stated by mailbox, and each holder of
  * `mailbox:send` could have stored the key under any id: so the receipt must be of the same provider, and of the same body
  * unless mailbox says that the bodies differ. Such a holder can still name another receipt of the provider for a conflict.
  * Bound: the deliveries of the batch. Cancellation: by the deadlines of `writing`.

@@ -1,4 +1,4 @@
-/** What the sender answers for duplicates, large bodies and full topics, and that a delivery never waits for nothing. */
+/** The answers of the sender for duplicates, large bodies and full topics, and the waits of deliveries. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Deadline, NEVER, RonError, WorkQueue } from '@ron/kernel';
@@ -72,7 +72,7 @@ async function setup(mailbox = new FakeMailbox()) {
   return { mailbox, spool, receipts, queue, full, store, accept, refused, stop };
 }
 
-test('a duplicate of a spooled delivery gets a receipt of the body in the spool, also if the first got none', async () => {
+test('a duplicate of a spooled delivery gets a receipt of the body in the spool, even if the first got none', async () => {
   const { mailbox, spool, receipts, accept, refused, stop } = await setup();
   mailbox.isReady = false;
   receipts.isFailing = true;
@@ -86,7 +86,7 @@ test('a duplicate of a spooled delivery gets a receipt of the body in the spool,
   await stop();
 });
 
-test('a replay in a brownout gets the first receipt, also once its delivery has left the spool', async () => {
+test('a replay in a brownout gets the first receipt, even once its delivery has left the spool', async () => {
   const { mailbox, spool, receipts, accept, stop } = await setup();
   const sent = await accept(verified(1));
   mailbox.isReady = false;

@@ -1,5 +1,5 @@
 /**
- * Whether the spool can take deliveries, and what it lost. Each change of the disk is reported once.
+ * Whether the spool can take deliveries, and the deliveries that it lost. Each change of the disk is reported once.
  *
  * Contract: a failed append or maintenance counts until one succeeds.
  */

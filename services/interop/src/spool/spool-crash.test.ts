@@ -70,7 +70,7 @@ async function checkAll(disk: CrashFileSystem, { appended, settled }: History): 
   return images;
 }
 
-test('no accepted delivery is lost or out of order at any crash point, also while segments are moved', async () => {
+test('no accepted delivery is lost or out of order at any crash point, even while segments are moved', async () => {
   const disk = new CrashFileSystem();
   const history = await write(disk, [3, 1, 4, 2, 3, 2, 1]);
   const images = await checkAll(disk, history);

@@ -129,7 +129,7 @@ test('a read-only file system: the deliveries in the spool are sent, new ones ar
   await last.close();
 });
 
-test('`bytes` is what the files take', async (t) => {
+test('`bytes` is the size of the files', async (t) => {
   const dir = tempDirFor(t);
   const { spool } = await openSpool({ dir });
   for (let n = 1; n <= 20; n++) await spool.append(deliveryOf(n, 'p', n * 100), NEVER);

@@ -2,7 +2,7 @@
  * The upkeep of the spool's log: settled records, space, and probes of a disk that failed.
  *
  * Contract: a failure is noted in the condition and rejects; the next run tries again. Bound: one run at a time, by the drainer.
- * Cancellation: by the signal of each run; what was not written is written by the next.
+ * Cancellation: by the signal of each run; ids that were not written are written by the next.
  */
 import { recordBytes, type Appended, type SegmentLog } from '@ron/log';
 import type { SpoolCondition } from './spool-condition.ts';

@@ -75,7 +75,7 @@ class ModelMailbox {
   }
 }
 
-/** The disks that a crash could leave behind, with what was accepted and stored by then. Equal ones are kept once. */
+/** The disks that a crash could leave behind, with the deliveries accepted and stored by then. Equal ones are kept once. */
 export class SpoolCrashes {
   readonly #points = new Map<
     string,

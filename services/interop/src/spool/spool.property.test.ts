@@ -41,7 +41,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constantFrom('reopen' as const, 'clear' as const) }) },
 );
 
-/** What the spool must hold: ids of each provider, in order. */
+/** The deliveries that the spool must hold: ids of each provider, in order. */
 class Reference {
   readonly waiting = new Map<string, number[]>(PROVIDERS.map((name) => [name, []]));
 

@@ -217,7 +217,7 @@ export class Spool implements AsyncDisposable {
     if (this.bytes > 0) await this.#maintenance?.removeAll(signal);
   }
 
-  /** Writes what is settled, syncs and closes the log. */
+  /** Writes the settled ids, syncs and closes the log. */
   async close(): Promise<void> {
     // A failed write means that some deliveries are sent again, as duplicates.
     await this.#maintenance?.writeSettled(NEVER).catch((error: unknown) => void this.#condition.failed(error));

@@ -77,7 +77,7 @@ test('no address exceeds its rate, in any order of requests and pauses', async (
   );
 });
 
-test('a charge is paid before the next request, also beyond what the bucket holds', async () => {
+test('a charge is paid before the next request, even beyond the tokens in the bucket', async () => {
   const clock = new VirtualSched();
   await clock.during(async () => {
     const rates = new AddressRates(() => 10);

@@ -35,7 +35,7 @@ describe('a stream', () => {
     const storage = bridge.upstreams.storage;
     await eventually('no request is left', async () => (await bridge.metric('http_requests_inflight')) === 0);
     assert.ok(!(await bridge.holds(body)));
-    assert.ok(!storage.isInBreach && storage.problem === undefined, 'a client that leaves is no failure of storage');
+    assert.ok(!storage.isInBreach && storage.problem === undefined, 'a client that leaves is not a failure of storage');
     assert.equal((await bridge.put(body)).status, 201);
   });
 

@@ -27,7 +27,10 @@ test('a webhook is accepted, arrives once, and its receipt is signed', async (t)
   assert.deepEqual([again.duplicate, again.receipt], [true, accepted.receipt]);
   const mailbox = await node.mailbox();
   const messages = await mailbox.receive('hooks.github', { max: 10 });
-  assert.deepEqual(messages.map(({ id, payload }) => [id, Buffer.from(payload).toString()]), [[accepted.receipt, body]]);
+  assert.deepEqual(
+    messages.map(({ id, payload }) => [id, Buffer.from(payload).toString()]),
+    [[accepted.receipt, body]],
+  );
   let signed: SignedReceipt | undefined;
   await eventually('kms signs the receipt', async () => {
     signed = await admin.receipt(accepted.receipt, { wait: true });
@@ -35,5 +38,9 @@ test('a webhook is accepted, arrives once, and its receipt is signed', async (t)
   });
   assert.equal(signed!.receipt.id, accepted.receipt);
 });
-  assert.equal(receipt?.receipt.id, accepted.receipt);
+
+test('a second interop with the same directory does not start, and the first goes on', async (t) => {
+  const node = await TestNode.start(t, { services: ['kms', 'interop'] });
+  await assert.rejects(node.start('interop', ['--server.socket=']), /interop is in use by another process/);
+  assert.equal((await send(node.url, 'GET', '/healthz')).status, 200);
 });

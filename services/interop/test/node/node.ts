@@ -1,7 +1,7 @@
 /**
- * A node of real services: kms, passport, storage, mailbox and interop, which call each other by Unix sockets, with keys that
- * kms derives, as `ron up` starts them. Each is a process, which can be killed and started again with its data, or runs inside
- * the process of the test.
+ * A node of real processes: kms, passport, storage, mailbox and interop, which call each other by Unix sockets, with keys that
+ * kms derives, as `ron up` starts them. A process can be killed and started again with its data. Interop may run inside the
+ * process of the test.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,17 +12,17 @@ import { KmsDeriver } from '@ron/auth/service';
 import { InteropClient, KmsClient, MailboxClient } from '@ron/client';
 import { reachPrivately } from '@ron/client/node';
 import { NEVER } from '@ron/kernel';
-import type { FileSystem } from '@ron/log';
 import { scopesOf, type Service } from '@ron/proto';
 import { eventually, tempDir, type After } from '@ron/testkit';
 import { send, ServiceProcess, type Reply, type SendInit, type ServiceProcessInit } from '@ron/testkit/service';
 import type { Interop } from '../../src/service.ts';
-import { startInside, type InsideService } from './inside.ts';
+import { startInside, type InsideInit, type InsideInterop } from './inside.ts';
 
 export const NODE_SERVICES = ['kms', 'passport', 'storage', 'mailbox', 'interop'] as const;
 export type NodeService = (typeof NODE_SERVICES)[number];
 
-const TTL_MS = 3_600_000;
+/** Longer than a jump of the clock. */
+const TTL_MS = 12 * 3_600_000;
 
 export interface TestNodeInit {
   /** Default: all. */
@@ -30,21 +30,22 @@ export interface TestNodeInit {
   /** Further flags of a service. */
   readonly flags?: Partial<Record<NodeService, readonly string[]>>;
   readonly amnesia?: boolean;
-  /** Services that run in the process of the test. Default: none. */
-  readonly inside?: readonly NodeService[];
-  /** The file system of interop, if it runs inside. */
-  readonly fs?: FileSystem;
-  /** Called when a critical task of interop stays down, if it runs inside. */
-  readonly onFatal?: (kind: string) => void;
+  /** Interop runs in the process of the test. */
+  readonly inside?: InsideInit;
   /** How the process of a service is started. */
   readonly process?: Partial<Record<NodeService, Partial<ServiceProcessInit>>>;
+}
+
+interface Gate {
+  readonly gate: string;
+  readonly reason: string;
 }
 
 export class TestNode {
   readonly dir: string;
   readonly #init: TestNodeInit;
   readonly #processes = new Map<NodeService, ServiceProcess>();
-  readonly #inside = new Map<NodeService, InsideService>();
+  #inside: InsideInterop | undefined;
   #keys: DerivedKeySource | undefined;
 
   private constructor(dir: string, init: TestNodeInit) {
@@ -56,13 +57,25 @@ export class TestNode {
     const temp = await tempDir();
     const node = new TestNode(temp.path, init);
     t.after(async () => {
-      for (const name of NODE_SERVICES.toReversed()) await node.kill(name);
+      await node.kill('interop');
+      await Promise.all(NODE_SERVICES.map((name) => node.kill(name)));
       await temp[Symbol.asyncDispose]();
     });
     await node.start('kms');
     await node.#writeCapabilities();
-    for (const name of init.services ?? NODE_SERVICES) if (name !== 'kms') await node.start(name);
+    const { services = NODE_SERVICES } = init;
+    const [first, ...others] = services.filter((name) => name !== 'kms' && name !== 'interop');
+    // The first one creates the files that all of them share.
+    if (first !== undefined) await node.start(first);
+    const started = await Promise.allSettled(others.map((name) => node.start(name)));
+    for (const each of started) if (each.status === 'rejected') throw each.reason;
+    if (services.includes('interop')) await node.start('interop');
     return node;
+  }
+
+  /** Whether the process of a service was started and not killed. */
+  runs(name: NodeService): boolean {
+    return this.#processes.has(name);
   }
 
   process(name: NodeService): ServiceProcess {
@@ -73,17 +86,11 @@ export class TestNode {
 
   /** Interop, if it runs inside. */
   get interop(): Interop {
-    const { interop } = this.#insideOf('interop');
-    return interop!;
+    return this.#inside!.interop;
   }
 
   get url(): string {
-    return this.#inside.get('interop')?.url ?? this.process('interop').url;
-  }
-
-  /** The log of a service that runs inside. */
-  linesOf(name: NodeService): readonly string[] {
-    return this.#insideOf(name).lines;
+    return this.#inside?.interop.url ?? this.process('interop').url;
   }
 
   /** A request to the TCP listener of interop. */
@@ -92,14 +99,16 @@ export class TestNode {
   }
 
   metric(name: NodeService, series: string): Promise<number> {
-    return (this.#inside.get(name) ?? this.process(name)).metric(series);
+    return (name === 'interop' ? (this.#inside ?? this.process(name)) : this.process(name)).metric(series);
   }
 
-  /** SIGKILL; resolves when the process is gone. A service that runs inside is stopped. */
+  /** SIGKILL; resolves when the process is gone. Interop that runs inside is stopped. */
   async kill(name: NodeService): Promise<void> {
-    const inside = this.#inside.get(name);
-    this.#inside.delete(name);
-    await inside?.[Symbol.asyncDispose]();
+    if (name === 'interop') {
+      const inside = this.#inside;
+      this.#inside = undefined;
+      await inside?.[Symbol.asyncDispose]();
+    }
     const process = this.#processes.get(name);
     this.#processes.delete(name);
     await process?.kill();
@@ -107,19 +116,13 @@ export class TestNode {
 
   /** Starts a service with its data. */
   async start(name: NodeService, more: readonly string[] = []): Promise<void> {
-    const { fs, onFatal, inside = [] } = this.#init;
     const flags = [...this.#flagsOf(name), ...(this.#init.flags?.[name] ?? []), ...more];
-    if (inside.includes(name)) {
-      const faults = name === 'interop' ? { fs, onFatal } : {};
-      this.#inside.set(name, await startInside(name, { flags, ...faults }));
+    if (name === 'interop' && this.#init.inside !== undefined) {
+      this.#inside = await startInside(flags, this.#init.inside);
       return;
     }
-    const process = await ServiceProcess.start({
-      main: fileURLToPath(new URL(`../../../${name}/src/main.ts`, import.meta.url)),
-      ...this.#init.process?.[name],
-      flags,
-    });
-    this.#processes.set(name, process);
+    const main = fileURLToPath(new URL(`../../../${name}/src/main.ts`, import.meta.url));
+    this.#processes.set(name, await ServiceProcess.start({ main, ...this.#init.process?.[name], flags }));
   }
 
   async restart(name: NodeService): Promise<void> {
@@ -129,8 +132,23 @@ export class TestNode {
 
   /** A token for a service; by default with all of its scopes. */
   async token(audience: Service, init: Partial<MintInit> = {}): Promise<string> {
-    this.#keys ??= new DerivedKeySource({ deriver: new KmsDeriver({ url: this.socketOf('kms'), capability: () => this.#owner() }) });
+    this.#keys ??= new DerivedKeySource({
+      deriver: new KmsDeriver({ url: this.socketOf('kms'), capability: () => this.#owner() }),
+    });
     return (await mint(this.#keys, { audience, scopes: scopesOf(audience), ttl_ms: TTL_MS, ...init }, NEVER)).token;
+  }
+
+  /** The `Authorization` of a user of the bridge. */
+  async user(): Promise<{ readonly authorization: string }> {
+    const scopes = ['interop:put', 'interop:get'] as const;
+    return { authorization: `Bearer ${await this.token('interop', { scopes, subject: 'alice', epoch: Date.now() })}` };
+  }
+
+  /** The closed gates, with their reasons, and the status of a probe for a lane. */
+  async readyz(lane?: string): Promise<{ status: number; closed: Readonly<Record<string, string>> }> {
+    const { status, json } = await this.send('GET', `/readyz${lane === undefined ? '' : `?lane=${lane}`}`);
+    const closed = json.gates.filter(({ open }: { open: boolean }) => !open);
+    return { status, closed: Object.fromEntries(closed.map(({ gate, reason }: Gate) => [gate, reason])) };
   }
 
   async admin(): Promise<InteropClient> {
@@ -156,12 +174,6 @@ export class TestNode {
   /** Waits until the metric of a service has a value. */
   async metricReaches(name: NodeService, series: string, value: number): Promise<void> {
     await eventually(`${series} of ${name} reaches ${value}`, async () => (await this.metric(name, series)) >= value);
-  }
-
-  #insideOf(name: NodeService): InsideService {
-    const service = this.#inside.get(name);
-    if (service === undefined) throw new Error(`${name} does not run inside`);
-    return service;
   }
 
   /** The capability that derives the keys of all services. */

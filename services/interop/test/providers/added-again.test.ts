@@ -1,4 +1,4 @@
-/** A provider that was removed and added again has new deliveries, whatever ids its predecessor used. */
+/** A provider that was removed and added again has new deliveries, even with the ids of its predecessor. */
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { test, type TestContext } from 'node:test';

@@ -168,14 +168,14 @@ test('a signature by another key than the requested one is refused', async (t) =
     nameOf((await kms.createKey({ tenant: 'interop', purpose: 'receipts', alg: 'hybrid' })).kid);
   const [one, other] = [await make(), await make()];
   const mixed = access();
-  const { run } = mixed;
+  const run = mixed.run.bind(mixed);
   mixed.run = (op, signal, work) =>
-    run.call(mixed, op, signal, (client, within) => {
-      const { sign } = client;
-      client.sign = (init, call) =>
-        sign.call(client, { ...init, kid: init.kid === one ? other : one, op_id: 'another' }, call);
+    run(op, signal, (client, within) => {
+      const sign = client.sign.bind(client);
+      const swapped = (kid: string | undefined): string => (kid === one ? other : one);
+      client.sign = (init, call) => sign({ ...init, kid: swapped(init.kid), op_id: 'another' }, call);
       return work(client, within);
-    }) as never;
+    });
   await assert.rejects(new KmsReceiptKey(mixed).sign('ab'.repeat(32), NEVER), {
     code: 'integrity',
     message: /another key/,

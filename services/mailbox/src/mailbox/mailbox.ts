@@ -20,6 +20,7 @@ import {
   type PeekedMessage,
   type ReceiveRequest,
   type ReplayedDto,
+  type SendOptions,
   type SendResult,
   type TokenResult,
   type TopicDto,
@@ -47,8 +48,8 @@ export class Mailbox implements MailboxOperations, AsyncDisposable {
     return new Mailbox(await openMailboxParts(init));
   }
 
-  send(messages: readonly OutgoingMessage[], signal: AbortSignal): Promise<readonly SendResult[]> {
-    return this.parts.sends.send(messages, signal);
+  send(messages: readonly OutgoingMessage[], signal: AbortSignal, how?: SendOptions): Promise<readonly SendResult[]> {
+    return this.parts.sends.send(messages, signal, how);
   }
 
   async receive(topic: string, request: ReceiveRequest, signal: AbortSignal): Promise<Delivery> {

@@ -15,6 +15,7 @@ import {
   type ReceivedMessage,
   type ReceiveRequest,
   type ReplayedDto,
+  type SendOptions,
   type SendResult,
   type TokenResult,
   type TopicDto,
@@ -40,7 +41,7 @@ export function completed(request: ReceiveRequest): Required<ReceiveRequest> {
 
 export interface MailboxOperations {
   /** Stores each message or refuses it; an answer for each, in order. Resolves after one sync. */
-  send(messages: readonly OutgoingMessage[], signal: AbortSignal): Promise<readonly SendResult[]>;
+  send(messages: readonly OutgoingMessage[], signal: AbortSignal, how?: SendOptions): Promise<readonly SendResult[]>;
   /** Leases visible messages; an empty delivery if there are none. */
   receive(topic: string, request: ReceiveRequest, signal: AbortSignal): Promise<Delivery>;
   /** As `receive`, but waits for a message, in the order of the calls; empty when `wait_ms` is over or a drain begins. */

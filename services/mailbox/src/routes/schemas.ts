@@ -192,6 +192,17 @@ export const Topics = Type.Object({ topics: Type.Array(TopicAnswer) }, strict);
 /** 1 to 128; query values are text. */
 const Limit = Type.String({ pattern: '^(?:[1-9][0-9]?|1[01][0-9]|12[0-8])$', description: `1 to ${page}.` });
 const SEQ = '(?:0|[1-9][0-9]{0,15})';
+export const SendQuery = Type.Object(
+  {
+    ordered: Type.Optional(
+      Type.String({
+        pattern: '^1$',
+        description: 'Messages behind one that is refused as `full` or `topic` are refused too, in each topic.',
+      }),
+    ),
+  },
+  strict,
+);
 export const LimitQuery = Type.Object({ limit: Type.Optional(Limit) }, strict);
 export const DeadQuery = Type.Object(
   { after: Type.Optional(Type.String({ pattern: `^${SEQ}$` })), limit: Type.Optional(Limit) },

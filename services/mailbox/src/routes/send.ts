@@ -1,10 +1,10 @@
 /** `POST /send` and `POST /{topic}`. [mailbox I-1] Both answer after the sync of their messages. */
 import { json, type LaneQueue, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { RonError, type Deadline, type ErrorCode, type TurnBudget } from '@ron/kernel';
-import { topicFact, type OutgoingMessage, type SendError, type SendResult } from '@ron/proto';
+import { topicFact, type OutgoingMessage, type SendError, type SendOptions, type SendResult } from '@ron/proto';
 import type { MailboxOperations } from '../mailbox/operations.ts';
 import { framedMessages, jsonMessages, singleMessage } from './outgoing.ts';
-import type { SendBody, TopicParams } from './schemas.ts';
+import type { SendBody, SendQuery, TopicParams } from './schemas.ts';
 import { unitsOf } from './turns.ts';
 
 export interface SendRoutesInit {
@@ -14,7 +14,7 @@ export interface SendRoutesInit {
   readonly turns: TurnBudget;
 }
 
-type BatchContext = RouteContext<{ readonly body: typeof SendBody }>;
+type BatchContext = RouteContext<{ readonly query: typeof SendQuery; readonly body: typeof SendBody }>;
 type SingleContext = RouteContext<{ readonly params: typeof TopicParams }>;
 
 const CODES: Readonly<Record<SendError, ErrorCode>> = {
@@ -24,12 +24,12 @@ const CODES: Readonly<Record<SendError, ErrorCode>> = {
 };
 
 export async function sendBatch(init: SendRoutesInit, context: BatchContext): Promise<RouteAnswer> {
-  const { body, body_bytes } = context;
+  const { query, body, body_bytes } = context;
   // A framed body is not parsed by the listener.
   const given = body as typeof body | undefined;
   const messages = given === undefined ? framedMessages(body_bytes!) : jsonMessages(given.messages);
   for (const topic of new Set(messages.map((message) => message.topic))) context.actsOn({ name: topicFact(topic) });
-  const results = await stored(init, context, messages);
+  const results = await stored(init, context, messages, { ordered: query.ordered !== undefined });
   // The messages of one sync are answered in several turns.
   await init.turns.take(results.length, context.deadline.signal);
   return json(200, { results });
@@ -48,10 +48,11 @@ function stored(
   { operations, send, turns }: SendRoutesInit,
   { deadline }: Pick<RouteContext, 'deadline'>,
   messages: readonly OutgoingMessage[],
+  how?: SendOptions,
 ): Promise<readonly SendResult[]> {
   const work = async ({ signal }: Deadline): Promise<readonly SendResult[]> => {
     await turns.take(unitsOf(messages), signal);
-    return await operations.send(messages, signal);
+    return await operations.send(messages, signal, how);
   };
   return send.submit('send', deadline, work, messages[0]!.topic);
 }

@@ -1,7 +1,7 @@
 /** Sends: both bodies, single messages, idempotency keys, refusals of single messages. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { isUlid } from '@ron/proto';
+import { isUlid, type SendResult } from '@ron/proto';
 import { assertRefusal } from '@ron/testkit/service';
 import { b3Of, base64, newTopic, type Http } from './target.ts';
 
@@ -26,6 +26,22 @@ export function sendingContract(http: () => Http): void {
       received.map(({ id, seq, payload }) => [id, seq, payload]),
       [0, 2].map((index) => [(results[index] as { id: string }).id, seqs[index], index === 0 ? 'one' : 'two']),
     );
+  });
+
+  test('[mailbox I-11] with `ordered=1` the messages behind one that is refused are refused too, in each topic', async () => {
+    const [small, other] = [newTopic(), newTopic()];
+    await http().ok('PUT', `/${small}`, { max_bytes: 1024 });
+    const [large, tiny] = [base64('x'.repeat(1000)), base64('x')];
+    const messages = [
+      { topic: small, payload: large },
+      { topic: small, payload: large },
+      { topic: small, payload: tiny },
+      { topic: other, payload: tiny },
+    ];
+    const { results } = await http().ok<{ results: SendResult[] }>('POST', '/send?ordered=1', { messages });
+    const errors = results.map((result) => ('error' in result ? result.error : 'stored'));
+    assert.deepEqual(errors, ['stored', 'full', 'full', 'stored']);
+    assertRefusal(await http().call('POST', '/send?ordered=yes', { messages }), 400, 'validation');
   });
 
   test('a framed batch is stored, with payloads of any bytes', async () => {

@@ -3,17 +3,26 @@
  *
  * Contract: a call resolves after the sync of its messages, with a result for each, in order. A message whose key is
  * remembered gets the first id; one whose key is in flight waits for that sync, and is stored itself if it failed. A message
- * that is refused does not stop the others. When the append fails the call rejects, and none of its messages is visible.
+ * that is refused does not stop the others, except in an ordered call: there those of its topic behind it are refused too, and
+ * those behind one that waits are tried after it. When the append fails the call rejects, and none of its messages is visible.
  * Bound: messages in flight count against the limits of their topic; the caller bounds the calls.
  * Cancellation: a call whose signal aborts before its messages are written has stored nothing; after that they may be stored.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { orAborted, sched, touch } from '@ron/kernel';
-import { formatAddress, formatUlid, ulidBytes, type OutgoingMessage, type SendResult } from '@ron/proto';
+import {
+  formatAddress,
+  formatUlid,
+  ulidBytes,
+  type OutgoingMessage,
+  type SendOptions,
+  type SendResult,
+} from '@ron/proto';
 import { idempotencyHash, isSameBody, type SeenKey, type SeenKeys } from '../../queue/seen-keys.ts';
 import type { MessageInput } from '../../store/records.ts';
 import { NewIds } from '../new-id.ts';
 import type { AgeClock } from '../age-clock.ts';
+import { CallOrder } from './call-order.ts';
 import { PendingSend } from './pending-send.ts';
 import { TOO_MANY_TOPICS, type Topic, type Topics } from '../topics/topics.ts';
 
@@ -45,6 +54,14 @@ interface Admitted {
   readonly index: number;
 }
 
+/** The messages of a call that are admitted in one step, and those that wait for another send. */
+interface Round {
+  readonly pending: Admitted[];
+  readonly blocked: Unsent[];
+  /** Of an ordered call. */
+  readonly order: CallOrder | undefined;
+}
+
 /** Times of one admission. */
 interface Now {
   readonly now_ms: number;
@@ -62,13 +79,14 @@ export class Sends {
     this.#init = init;
   }
 
-  async send(messages: readonly OutgoingMessage[], signal: AbortSignal): Promise<SendResult[]> {
+  async send(messages: readonly OutgoingMessage[], signal: AbortSignal, how: SendOptions = {}): Promise<SendResult[]> {
+    const order = how.ordered === true ? new CallOrder() : undefined;
     const results: SendResult[] = Array.from({ length: messages.length });
     let unsent = messages.map(unsentOf);
     while (unsent.length > 0) {
       const pending: Admitted[] = [];
       const blocked: Unsent[] = [];
-      const blockers = this.#admitAll(unsent, results, pending, blocked);
+      const blockers = this.#admitAll(unsent, results, { pending, blocked, order });
       if (pending.length > 0) await this.#store(pending, signal);
       for (const { send, index } of pending) results[index] = stored(send);
       // [mailbox I-2] The first send of a key decides; after its sync this one is a duplicate, or is stored itself.
@@ -79,16 +97,23 @@ export class Sends {
   }
 
   /** One synchronous step: no other send comes between the check of a key or a limit and its reservation. */
-  #admitAll(unsent: readonly Unsent[], results: SendResult[], pending: Admitted[], blocked: Unsent[]): Promise<void>[] {
+  #admitAll(unsent: readonly Unsent[], results: SendResult[], { pending, blocked, order }: Round): Promise<void>[] {
     touch(this);
+    order?.begin();
     const { ages } = this.#init;
     const now = { now_ms: sched.now_ms(), wall_ms: ages.stamp_ms() };
     const blockers: Promise<void>[] = [];
     for (const each of unsent) {
-      const admitted = this.#admit(each, now, results);
-      if (admitted === undefined) continue;
-      if (admitted.isFirst) pending.push({ send: admitted.send, index: each.index });
+      const { topic } = each.message;
+      if (order?.waits(topic) === true) {
+        blocked.push(each);
+        continue;
+      }
+      const admitted = this.#admit(each, now, results, order);
+      if (admitted === undefined) order?.answered(topic, results[each.index]!);
+      else if (admitted.isFirst) pending.push({ send: admitted.send, index: each.index });
       else {
+        order?.wait(topic);
         blocked.push(each);
         blockers.push(admitted.send.ended());
       }
@@ -97,7 +122,12 @@ export class Sends {
   }
 
   /** The reserved send, the one that has the key in flight, or undefined if there is a result. */
-  #admit(each: Unsent, now: Now, results: SendResult[]): { send: PendingSend; isFirst: boolean } | undefined {
+  #admit(
+    each: Unsent,
+    now: Now,
+    results: SendResult[],
+    order: CallOrder | undefined,
+  ): { send: PendingSend; isFirst: boolean } | undefined {
     const { message, key_hash, b3, index } = each;
     const mayCreate = this.#init.mayCreateTopics();
     const topic = this.#init.topics.forSend(message.topic, mayCreate);
@@ -107,6 +137,13 @@ export class Sends {
         : { error: 'topic', detail: 'the topic does not exist, and a send may not create it' };
       this.#init.topics.counts.others.countSent(refusal.error);
       results[index] = refusal;
+      return undefined;
+    }
+    const behind = order?.refusalOf(message.topic);
+    if (behind !== undefined) {
+      topic.counts.countSent(behind.error);
+      results[index] = behind;
+      this.#init.topics.forgetUnused(topic);
       return undefined;
     }
     if (key_hash !== undefined) {

@@ -1,0 +1,81 @@
+/** Clients that are slow or leave in the middle: they are cut, and give back their memory and places; others are not affected. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import { TestNode } from '../node/node.ts';
+import { addProvider, PATIENT, signed } from '../node/senders.ts';
+
+const CLIENTS = 20;
+const PIECE = 'x'.repeat(10_000);
+const SHORT = ['--server.header_timeout=500ms', '--read_timeout=500ms'];
+
+test('rude clients', async (t) => {
+  const node = await TestNode.start(t, { inside: {}, flags: { interop: [...PATIENT, ...SHORT] } });
+  await addProvider(await node.admin(), 'github');
+  const { ingress, unverified } = node.interop;
+  const port = Number(new URL(node.url).port);
+  const user = await node.user();
+  const clients = (): Promise<RawClient[]> => Promise.all(Array.from({ length: CLIENTS }, () => RawClient.open(port)));
+  let n = 0;
+  const others = async (): Promise<void> => {
+    const reply = await node.send('POST', '/webhooks/github', signed('github', `id ${(n += 1)}`));
+    assert.equal(reply.status, 202, reply.text);
+  };
+  const nothingIsLeft = (): Promise<void> =>
+    eventually('memory and places are free', () => unverified.bytes === 0 && ingress.admission.inflight === 0);
+  const opened = {
+    webhook: { path: '/webhooks/github', headers: { 'x-hub-signature-256': `sha256=${'0'.repeat(64)}` } },
+    put: { path: '/put', headers: user },
+  } as const;
+
+  await t.test('headers that never end are cut', async () => {
+    const slow = await clients();
+    for (const client of slow) client.write('POST /webhooks/github HTTP/1.1\r\nHost: localhost\r\nX-A: ');
+    await others();
+    for (const client of slow) assert.match(await client.rest(), /^(HTTP\/1\.1 408|$)/);
+    await nothingIsLeft();
+  });
+
+  for (const [name, { path, headers }] of Object.entries(opened)) {
+    await t.test(`${name}: bodies that stop are cut, and their memory is free again`, async () => {
+      const slow = await clients();
+      for (const client of slow) {
+        client.head('POST', path, { 'Content-Length': 100_000, ...headers });
+        client.write(PIECE);
+      }
+      await eventually('all are being read', () => ingress.admission.inflight === CLIENTS);
+      if (name === 'webhook') await eventually('their bytes count', () => unverified.bytes === CLIENTS * PIECE.length);
+      await others();
+      for (const client of slow) assert.match(await client.rest(), /^(HTTP\/1\.1 (408|503|504)|$)/);
+      await nothingIsLeft();
+    });
+
+    await t.test(`${name}: clients that leave in the middle leave nothing behind`, async () => {
+      const leaving = await clients();
+      for (const client of leaving) {
+        client.head('POST', path, { 'Content-Length': 100_000, ...headers });
+        client.write(PIECE);
+      }
+      await eventually('all are being read', () => ingress.admission.inflight === CLIENTS);
+      for (const client of leaving) client.destroy();
+      await nothingIsLeft();
+      await others();
+    });
+  }
+
+  await t.test('a client that leaves before its answer: the webhook is stored once', async () => {
+    const mailbox = await node.mailbox();
+    const before = (await mailbox.topic('hooks.github')).ledger.sent;
+    const { body, headers } = signed('github', 'left');
+    const client = await RawClient.open(port);
+    client.head('POST', '/webhooks/github', { ...headers, 'Content-Length': body.length });
+    client.write(body.toString());
+    await eventually('it is stored', async () => (await mailbox.topic('hooks.github')).ledger.sent === before + 1);
+    client.destroy();
+    const again = await node.send('POST', '/webhooks/github', { headers, body });
+    assert.deepEqual([again.status, again.json.duplicate], [202, true]);
+    assert.equal((await mailbox.topic('hooks.github')).ledger.sent, before + 1);
+    await nothingIsLeft();
+  });
+});

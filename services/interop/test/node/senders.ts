@@ -1,0 +1,60 @@
+/** Webhook providers of a test, which sign as their documentation says and not with the code under test. */
+import { createHmac } from 'node:crypto';
+import type { InteropClient } from '@ron/client';
+import type { SchemeName } from '@ron/proto';
+
+const SECRET = 'a secret of enough bytes for all';
+const SECRETS: Readonly<Record<LoadScheme, string>> = {
+  github: SECRET,
+  stripe: SECRET,
+  standard: `whsec_${Buffer.from(SECRET).toString('base64')}`,
+};
+
+export type LoadScheme = Extract<SchemeName, 'github' | 'stripe' | 'standard'>;
+
+/** A delivery as a provider sends it: each time with the same headers and body. */
+export interface SignedDelivery {
+  readonly provider: string;
+  readonly body: Buffer;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+const hmac = (text: string): Buffer => createHmac('sha256', SECRET).update(text).digest();
+
+const SIGNERS: Readonly<Record<LoadScheme, (body: string, id: string, time: string) => Record<string, string>>> = {
+  github: (body) => ({ 'x-hub-signature-256': `sha256=${hmac(body).toString('hex')}` }),
+  stripe: (body, _, time) => ({ 'stripe-signature': `t=${time},v1=${hmac(`${time}.${body}`).toString('hex')}` }),
+  standard: (body, id, time) => ({
+    'webhook-id': id,
+    'webhook-timestamp': time,
+    'webhook-signature': `v1,${hmac(`${id}.${time}.${body}`).toString('base64')}`,
+  }),
+};
+
+export interface SignInit {
+  readonly provider?: string;
+  /** Fills the body up to this length. */
+  readonly bytes?: number;
+  /** The signed time. Default: now. */
+  readonly wall_ms?: number;
+}
+
+/** `id`: unique for each delivery. */
+export function signed(scheme: LoadScheme, id: string, init: SignInit = {}): SignedDelivery {
+  const { provider = scheme, bytes = 0, wall_ms = Date.now() } = init;
+  const body = JSON.stringify({ id, type: 'load', filler: 'x'.repeat(bytes) });
+  const time = String(Math.floor(wall_ms / 1000));
+  const headers = { 'content-type': 'application/json', ...SIGNERS[scheme](body, id, time) };
+  return { provider, body: Buffer.from(body), headers };
+}
+
+/** Creates a provider whose limits a load does not reach. */
+export async function addProvider(admin: InteropClient, scheme: LoadScheme, name: string = scheme): Promise<void> {
+  await admin.putProvider(name, { scheme, secret: SECRETS[scheme], limits: { rps: 10_000, inflight: 1024 } });
+}
+
+/** Flags without the limits of the listener, which a load from one address would reach. */
+export const NO_RATES = ['--server.max_rps=100000', '--server.rps_burst=100000', '--webhooks.address_rps=100000'];
+
+/** Flags for a machine that is slow: a mailbox that takes long is neither replaced by the spool nor shed. */
+export const PATIENT = ['--spool.after=5s', '--brownout.p95=1m'];
