@@ -25,11 +25,13 @@ import { Placement, type PlacementInit } from './placement.ts';
 export interface SenderInit extends PlacementInit {
   readonly queue: WorkQueue;
   readonly receipts: Pick<Receipts, 'has' | 'read' | 'append' | 'isFull'>;
+  /** Models use one that reads no clock. */
+  readonly recent?: Pick<RecentKeys, 'accepted' | 'receiptOf'>;
 }
 
 export class Sender {
   readonly #init: SenderInit;
-  readonly #recent = new RecentKeys();
+  readonly #recent: Pick<RecentKeys, 'accepted' | 'receiptOf'>;
   /** The batch that jobs join while the sender takes them. */
   #open: DeliveryBatch | undefined;
   /** The next batch, with the delivery that did not fit the open one. */
@@ -37,6 +39,7 @@ export class Sender {
 
   constructor(init: SenderInit) {
     this.#init = init;
+    this.#recent = init.recent ?? new RecentKeys();
   }
 
   /** Waits in the queue for the sender. Rejects with `busy` at once if its lane is full. */
