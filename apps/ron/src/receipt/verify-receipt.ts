@@ -42,7 +42,7 @@ export async function verifyReceipt({ values, io, signal }: ReceiptInvocation, p
     has_body ? `${body} is the received body` : `body ${receipt.b3}: not compared, use --body FILE`,
     ...(unchecked.length === 0
       ? []
-      : [`not checked: ${unchecked.join(' and ')}, which no signature of the receipt covers`]),
+      : ['not checked: its place in the log of kms, which no signature of the receipt covers']),
   ];
   io.result(lines.join('\n'), { ok: true, claimed_kid: kid, algs, root, receipt, body: has_body, unchecked });
 }

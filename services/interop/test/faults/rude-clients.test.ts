@@ -38,14 +38,18 @@ test('rude clients', async (t) => {
   });
 
   for (const [name, { path, headers }] of Object.entries(opened)) {
+    // A body that is not verified holds memory of its budget, and no place.
+    const isReading = (): boolean =>
+      name === 'webhook'
+        ? unverified.bytes === CLIENTS * PIECE.length && ingress.admission.inflight === 0
+        : ingress.admission.inflight === CLIENTS;
     await t.test(`${name}: bodies that stop are cut, and their memory is free again`, async () => {
       const slow = await clients();
       for (const client of slow) {
         client.head('POST', path, { 'Content-Length': 100_000, ...headers });
         client.write(PIECE);
       }
-      await eventually('all are being read', () => ingress.admission.inflight === CLIENTS);
-      if (name === 'webhook') await eventually('their bytes count', () => unverified.bytes === CLIENTS * PIECE.length);
+      await eventually('all are being read', isReading);
       await others();
       for (const client of slow) assert.match(await client.rest(), /^(HTTP\/1\.1 (408|503|504)|$)/);
       await nothingIsLeft();
@@ -57,7 +61,7 @@ test('rude clients', async (t) => {
         client.head('POST', path, { 'Content-Length': 100_000, ...headers });
         client.write(PIECE);
       }
-      await eventually('all are being read', () => ingress.admission.inflight === CLIENTS);
+      await eventually('all are being read', isReading);
       for (const client of leaving) client.destroy();
       await nothingIsLeft();
       await others();

@@ -6,11 +6,12 @@ import type { SignedReceipt } from '@ron/proto';
 import { eventually } from '@ron/testkit';
 import { send } from '@ron/testkit/service';
 import { TestNode } from './node.ts';
+import { PATIENT } from './senders.ts';
 
 const SECRET = 'a secret of enough bytes';
 
 test('a webhook is accepted, arrives once, and its receipt is signed', async (t) => {
-  const node = await TestNode.start(t);
+  const node = await TestNode.start(t, { flags: { interop: PATIENT } });
   const admin = await node.admin();
   await admin.putProvider('github', { scheme: 'github', secret: SECRET });
   const body = JSON.stringify({ zen: 'Keep it logically awesome.' });
@@ -41,6 +42,6 @@ test('a webhook is accepted, arrives once, and its receipt is signed', async (t)
 
 test('a second interop with the same directory does not start, and the first goes on', async (t) => {
   const node = await TestNode.start(t, { services: ['kms', 'interop'] });
-  await assert.rejects(node.start('interop', ['--server.socket=']), /interop is in use by another process/);
+  await assert.rejects(node.start('interop'), /interop is in use by another process/);
   assert.equal((await send(node.url, 'GET', '/healthz')).status, 200);
 });
