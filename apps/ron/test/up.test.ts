@@ -69,7 +69,7 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.equal(ended.code, 0, ended.stderr);
     assert.equal(
       ended.stderr,
-      'draining edge\ndraining storage, index, mailbox\ndraining passport\ndraining kms\n',
+      'draining edge, interop\ndraining storage, index, mailbox\ndraining passport\ndraining kms\n',
       'callees drain after their callers',
     );
     assert.ok(!isAlive(pids['storage']!));
