@@ -5,6 +5,16 @@ import { UnverifiedBytes, type UnverifiedBody } from './unverified-bytes.ts';
 
 const BUSY = { code: 'busy', reason: 'BUSY', retry_after_ms: 1000 };
 
+test('a piece that arrives after the account was closed is refused and does not count', () => {
+  const unverified = new UnverifiedBytes(100);
+  const body = unverified.open('192.0.2.1');
+  body.received(10);
+  body[Symbol.dispose]();
+  // The deadline of the request has ended it, and its body is still being read.
+  assert.throws(() => body.received(10), { code: 'canceled' });
+  assert.deepEqual([unverified.bytes, unverified.addresses], [0, 0]);
+});
+
 test('bytes count from their arrival until the account is closed, once', () => {
   const unverified = new UnverifiedBytes(100);
   const body = unverified.open('192.0.2.1');

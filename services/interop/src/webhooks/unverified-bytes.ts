@@ -49,18 +49,21 @@ export class UnverifiedBytes {
 export class UnverifiedBody implements Disposable {
   readonly #add: (bytes: number) => void;
   #bytes = 0;
+  #isClosed = false;
 
   constructor(add: (bytes: number) => void) {
     this.#add = add;
   }
 
-  /** Throws 429 if there is no room. */
+  /** Throws 429 if there is no room, and `canceled` once the account is closed: nothing would give the bytes back. */
   received(bytes: number): void {
+    if (this.#isClosed) throw new RonError('canceled', 'the request ended before its body was complete');
     this.#add(bytes);
     this.#bytes += bytes;
   }
 
   [Symbol.dispose](): void {
+    this.#isClosed = true;
     if (this.#bytes > 0) this.#add(-this.#bytes);
     this.#bytes = 0;
   }
