@@ -3,8 +3,8 @@
  *
  * Contract: each delivery is sent until mailbox stored it, answers that it has it, or has another body under its key, which is
  * reported. A delivery is sent after the one before it is settled, or behind it in the same call, which is ordered. A provider
- * whose topic is full or refused, or whose record cannot be read, waits; the others go on. A delivery that was in the log at the start gets its
- * receipt before it is sent, if a crash prevented that.
+ * whose topic is full or refused, or whose record cannot be read, waits; the others go on. A delivery that was in the log at the
+ * start gets its receipt before it is sent, if a crash prevented that.
  * Bound: one batch at a time (`BATCH_LIMITS`), even if the task is killed and restarted. While mailbox is away: one batch for
  * each backoff of at most `BACKOFF_MS_MAX`. It is used in a brownout too: these calls are the samples by which it ends.
  * Cancellation: after `stopping` the batch in flight is finished. When the signal aborts, `run` rejects at once and the batch
