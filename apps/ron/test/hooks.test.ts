@@ -67,12 +67,25 @@ suite('webhooks', () => {
     test(`${scheme}: the printed command is accepted, and so is ron hooks test; both messages can be received`, async () => {
       const text = await add(scheme, scheme);
       assert.match(text, new RegExp(`^url {7}http://127.0.0.1:\\d+/webhooks/${scheme}$`, 'm'));
-      assert.match(runSample(text), scheme === 'slack' ? /^200$/ : /"place":"mailbox"\}202$/);
+      assert.match(runSample(text), scheme === 'slack' ? /^200$/ : /"place":"(mailbox|spool)"\}202$/);
+      // On a machine under load mailbox takes more than 250 ms: then the message comes through the spool.
       assert.match(
         await ok('test', scheme),
-        new RegExp(`^accepted: receipt \\S{26}, the sample is in hooks.${scheme}\n$`),
+        new RegExp(
+          `^accepted: receipt \\S{26}, the sample is in (the spool; mailbox gets it later, in )?hooks.${scheme}\n$`,
+        ),
       );
-      const received = await ron('queue', 'receive', `hooks.${scheme}`, '--max', '2', '--ack', '--json');
+      const received = await ron(
+        'queue',
+        'receive',
+        `hooks.${scheme}`,
+        '--max',
+        '2',
+        '--wait',
+        '20s',
+        '--ack',
+        '--json',
+      );
       const messages = received.text
         .trim()
         .split('\n')

@@ -155,6 +155,6 @@ export async function test(invocation: HooksInvocation, [text]: Args): Promise<v
     topic: (await client.provider(name, { signal })).topic,
     accepted: await client.test(name, { signal }),
   }));
-  const where = accepted.place === 'spool' ? `the spool: mailbox is away; then to ${topic}` : topic;
+  const where = accepted.place === 'spool' ? `the spool; mailbox gets it later, in ${topic}` : topic;
   io.result(`accepted: receipt ${accepted.receipt}, the sample is in ${where}`, { provider: name, topic, ...accepted });
 }
