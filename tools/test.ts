@@ -5,7 +5,7 @@
  */
 import { globSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
@@ -70,10 +70,18 @@ const TEST_TIMEOUT_MS = 180_000;
 const NODE_FLAGS = ['--require', fileURLToPath(new URL('untracked-promises.cjs', import.meta.url))];
 
 const tally = { passed: 0, failed: 0, skipped: 0 };
+/** A line for each test that failed, of all phases: printed last, where a log that is cut still shows it. */
+const failures: string[] = [];
+
+function countFailure(name: string, message: string): void {
+  tally.failed += 1;
+  failures.push(`${name}\n    ${message.replaceAll(/\s+/g, ' ').slice(0, 300)}`);
+}
 
 function countChecks(): void {
   runChecks((result) => {
-    tally[result.ok ? 'passed' : 'failed'] += 1;
+    if (result.ok) tally.passed += 1;
+    else countFailure(`check: ${result.name}`, result.output);
     process.stdout.write(`${result.ok ? '✔' : '✖'} check: ${result.name}\n`);
     if (!result.ok) process.stdout.write(`${result.output}\n`);
   });
@@ -85,14 +93,12 @@ async function countTests(patterns: readonly string[]): Promise<void> {
     .filter((file) => patterns.length === 0 || patterns.some((pattern) => file.includes(pattern)))
     .toSorted();
   if (files.length === 0) {
-    process.stdout.write(`no test file matches ${patterns.join(', ')}\n`);
-    tally.failed += 1;
+    countFailure(patterns.join(', '), 'no test file matches');
   }
   const listed = PHASES.flatMap(([reasons]) => [...reasons.keys()]);
   for (const named of patterns.length === 0 ? listed : []) {
     if (files.includes(named)) continue;
-    process.stdout.write(`${named} is listed in tools/test.ts but does not exist\n`);
-    tally.failed += 1;
+    countFailure(named, 'is listed in tools/test.ts but does not exist');
   }
   await runFiles(longestFirst(files.filter((file) => !listed.includes(file))), FILES_AT_ONCE);
   for (const [reasons, at_once] of PHASES) {
@@ -129,7 +135,9 @@ async function runFiles(files: string[], concurrency: number): Promise<void> {
     tally[event.skip === undefined ? 'passed' : 'skipped'] += 1;
   });
   events.on('test:fail', (event) => {
-    if (event.details.type !== 'suite') tally.failed += 1;
+    if (event.details.type === 'suite') return;
+    const { cause, message } = event.details.error;
+    countFailure(`${relative('.', event.file ?? '')}: ${event.name}`, cause instanceof Error ? cause.message : message);
   });
   for await (const text of events.compose(new spec())) process.stdout.write(text);
 }
@@ -138,6 +146,7 @@ const patterns = process.argv.slice(2);
 if (patterns.length === 0) countChecks();
 await installTestTools((line) => void process.stdout.write(`${line}\n`));
 await withCompileCache(() => countTests(patterns));
+if (failures.length > 0) process.stdout.write(`\nAll failures:\n  ${failures.join('\n  ')}\n`);
 const skipped = tally.skipped === 0 ? '' : `, ${tally.skipped} skipped`;
 process.stdout.write(`\n${tally.passed} passed, ${tally.failed} failed${skipped}\n`);
 process.exitCode = tally.failed === 0 && tally.passed > 0 ? 0 : 1;
