@@ -73,6 +73,10 @@ const tally = { passed: 0, failed: 0, skipped: 0 };
 /** A line for each test that failed, of all phases: printed last, where a log that is cut still shows it. */
 const failures: string[] = [];
 
+/** The time of each test file, in which it shared the machine with the others of its phase. */
+const took_ms = new Map<string, number>();
+const SLOWEST_FILES = 20;
+
 function countFailure(name: string, message: string): void {
   tally.failed += 1;
   failures.push(`${name}\n    ${message.replaceAll(/\s+/g, ' ').slice(0, 300)}`);
@@ -139,13 +143,23 @@ async function runFiles(files: string[], concurrency: number): Promise<void> {
     const { cause, message } = event.details.error;
     countFailure(`${relative('.', event.file ?? '')}: ${event.name}`, cause instanceof Error ? cause.message : message);
   });
+  events.on('test:summary', ({ file, duration_ms }) => {
+    if (file !== undefined) took_ms.set(relative('.', file), duration_ms);
+  });
   for await (const text of events.compose(new spec())) process.stdout.write(text);
+}
+
+function printSlowest(): void {
+  const slowest = [...took_ms].toSorted(([, a], [, b]) => b - a).slice(0, SLOWEST_FILES);
+  const lines = slowest.map(([file, ms]) => `${(ms / 1000).toFixed(1).padStart(6)} s  ${file}`);
+  process.stdout.write(`\nSlowest test files:\n${lines.join('\n')}\n`);
 }
 
 const patterns = process.argv.slice(2);
 if (patterns.length === 0) countChecks();
 await installTestTools((line) => void process.stdout.write(`${line}\n`));
 await withCompileCache(() => countTests(patterns));
+printSlowest();
 if (failures.length > 0) process.stdout.write(`\nAll failures:\n  ${failures.join('\n  ')}\n`);
 const skipped = tally.skipped === 0 ? '' : `, ${tally.skipped} skipped`;
 process.stdout.write(`\n${tally.passed} passed, ${tally.failed} failed${skipped}\n`);
