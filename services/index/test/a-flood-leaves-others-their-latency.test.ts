@@ -1,8 +1,13 @@
-/** [index I-14] A flood of lookups from one address: it is refused, and a client of another address keeps its p95. */
+/**
+ * [index I-14] A flood of lookups from one address: it is refused, and a client of another address keeps its p95. The flood and its server
+ * use all processors, so the control is the same flood against another process: the service accounts for the difference.
+ */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdir } from 'node:fs/promises';
 import { Agent } from 'node:http';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { formatAddress } from '@ron/proto';
@@ -17,6 +22,15 @@ const PROBES = 50;
 const PROBE_PAUSE_MS = 5;
 const ADDRESS = formatAddress(new Uint8Array(32).fill(1));
 const REFUSED = 'rejected_total{reason="address_rate_limited"}';
+
+async function startFlooded(dir: string): Promise<IndexProcess> {
+  await mkdir(dir);
+  const flags = ['--amnesia.enabled=true', '--ratelimit.per_ip_rps=400', '--index.storage_url=http://127.0.0.1:7101'];
+  const index = await startProcess(dir, { flags });
+  const entries = [{ address: ADDRESS, size: 1, media_type: 'text/plain' }];
+  assert.equal((await index.call('POST', '/announce', { entries })).status, 200);
+  return index;
+}
 
 /** The p95 of a client that resolves now and then. Each answer must succeed. */
 async function p95({ process: index }: IndexProcess): Promise<number> {
@@ -46,23 +60,28 @@ async function flood({ process: index }: IndexProcess): Promise<() => Promise<vo
   };
 }
 
-test('a flood from one address is refused with 429, and others keep their p95 within 1.5x', async () => {
+test('a flood from one address is refused with 429, and others keep their p95 within 1.5x', async (t) => {
   await using temp = await tempDir();
-  const flags = ['--amnesia.enabled=true', '--ratelimit.per_ip_rps=400', '--index.storage_url=http://127.0.0.1:7101'];
-  const index = await startProcess(temp.path, { flags });
-  await using _ = index.process;
-  const entries = [{ address: ADDRESS, size: 1, media_type: 'text/plain' }];
-  assert.equal((await index.call('POST', '/announce', { entries })).status, 200);
-  await p95(index);
-  const ratios: number[] = [];
-  while (ratios.length < ROUNDS && !(ratios.at(-1)! <= RATIO_MAX)) {
-    const alone_ms = await p95(index);
-    const end = await flood(index);
-    const during_ms = await p95(index);
+  const [target, control] = await Promise.all(['target', 'control'].map((name) => startFlooded(join(temp.path, name))));
+  await using _target = target!.process;
+  await using _control = control!.process;
+  const p95During = async (flooded: IndexProcess): Promise<number> => {
+    const end = await flood(flooded);
+    const took_ms = await p95(target!);
     await end();
-    ratios.push(during_ms / alone_ms);
+    return took_ms;
+  };
+  // One round each to compile the code.
+  for (const each of [control!, target!]) await p95During(each);
+  const rounds: string[] = [];
+  let best = Infinity;
+  while (rounds.length < ROUNDS && best > RATIO_MAX) {
+    const control_ms = await p95During(control!);
+    const flooded_ms = await p95During(target!);
+    rounds.push(`${control_ms.toFixed(1)} -> ${flooded_ms.toFixed(1)} ms`);
+    best = Math.min(best, flooded_ms / control_ms);
   }
-  const best = Math.min(...ratios);
-  assert.ok(best <= RATIO_MAX, `p95 grew by the factors ${ratios.map((ratio) => ratio.toFixed(2)).join(', ')}`);
-  for (const path of ['/healthz', '/readyz']) assert.equal((await index.call('GET', path)).status, 200);
+  t.diagnostic(`p95 with the control flooded -> with the target flooded: ${rounds.join(', ')}`);
+  assert.ok(best <= RATIO_MAX, `the p95 grew by more than ${RATIO_MAX} in every round: ${rounds.join(', ')}`);
+  for (const path of ['/healthz', '/readyz']) assert.equal((await target!.call('GET', path)).status, 200);
 });
