@@ -2,8 +2,8 @@
  * BLAKE3 of bytes that arrive in pieces.
  *
  * Contract: `digest` returns the hash of all bytes passed to `update`, independent of how they were cut into pieces.
- * Bound: one group of 64 KiB, allocated by the first `update`, and one value per level of the tree. The longest
- * synchronous step hashes one group (about 35 us); `update` hashes all complete groups of its piece.
+ * Bound: the bytes of the open group, at most 64 KiB, and one value per level of the tree: the hasher of a small body stays
+ * small. The longest synchronous step hashes one group (about 35 us); `update` hashes all complete groups of its piece.
  *
  *     const hasher = new Blake3Hasher();
  *     for await (const piece of body) hasher.update(piece);
@@ -40,10 +40,8 @@ export class Blake3Hasher {
         at += GROUP_BYTES;
         continue;
       }
-      if (this.#group.length === 0) this.#group = new Uint8Array(GROUP_BYTES);
       const count = Math.min(rest, GROUP_BYTES - this.#filled);
-      this.#group.set(bytes.subarray(at, at + count), this.#filled);
-      this.#filled += count;
+      this.#fill(bytes.subarray(at, at + count));
       at += count;
     }
   }
@@ -57,6 +55,18 @@ export class Blake3Hasher {
     let value = subtreeValue(last, this.#groups * GROUP_BYTES);
     while (this.#values.length > 0) value = parentValue(this.#values.pop()!, value, this.#values.length === 0);
     return value;
+  }
+
+  /** Copies bytes that fit into the open group. Its buffer is as long as the first piece, then doubles. */
+  #fill(piece: Uint8Array): void {
+    const filled = this.#filled + piece.length;
+    if (filled > this.#group.length) {
+      const larger = new Uint8Array(Math.min(GROUP_BYTES, Math.max(filled, 2 * this.#group.length)));
+      larger.set(this.#group.subarray(0, this.#filled));
+      this.#group = larger;
+    }
+    this.#group.set(piece, this.#filled);
+    this.#filled = filled;
   }
 
   /** Adds a group that is not the last. */

@@ -24,6 +24,8 @@ const FIELD_SIGNATURE = 6;
 const SIGNATURE_BYTES = 32;
 /** Two varint bytes hold 14 bits, more than any length that a limit allows. */
 const VARINT_BYTES_MAX = 2;
+/** Of any length that fits into 32 bits. */
+const LENGTH_BYTES_MAX = 5;
 const KEY_GENERATOR = 'macaroons-key-generator';
 const NOTHING = new Uint8Array(0);
 
@@ -110,19 +112,20 @@ export function verifyChain(
 }
 
 export function encodeMacaroon(macaroon: Macaroon): Uint8Array<ArrayBuffer> {
-  const parts: Uint8Array[] = [Uint8Array.of(VERSION)];
-  pushLocation(parts, macaroon.location);
-  pushField(parts, FIELD_IDENTIFIER, macaroon.identifier);
-  parts.push(Uint8Array.of(FIELD_EOS));
-  for (const caveat of macaroon.caveats) {
-    pushLocation(parts, caveat.location);
-    pushField(parts, FIELD_IDENTIFIER, caveat.identifier);
-    if (caveat.vid !== undefined) pushField(parts, FIELD_VID, caveat.vid);
-    parts.push(Uint8Array.of(FIELD_EOS));
+  const writer = new Writer(encodedBytes(macaroon));
+  writer.byte(VERSION);
+  writer.location(macaroon.location);
+  writer.field(FIELD_IDENTIFIER, macaroon.identifier);
+  writer.byte(FIELD_EOS);
+  for (const { location, identifier, vid } of macaroon.caveats) {
+    writer.location(location);
+    writer.field(FIELD_IDENTIFIER, identifier);
+    if (vid !== undefined) writer.field(FIELD_VID, vid);
+    writer.byte(FIELD_EOS);
   }
-  parts.push(Uint8Array.of(FIELD_EOS));
-  pushField(parts, FIELD_SIGNATURE, macaroon.signature);
-  return Buffer.concat(parts);
+  writer.byte(FIELD_EOS);
+  writer.field(FIELD_SIGNATURE, macaroon.signature);
+  return writer.bytes();
 }
 
 /** Reads one macaroon that fills `bytes` exactly. The result refers to `bytes`: do not change them afterwards. */
@@ -260,14 +263,44 @@ function hmac(key: Uint8Array | string, data: Uint8Array): Buffer {
   return createHmac('sha256', key).update(data).digest();
 }
 
-function pushLocation(parts: Uint8Array[], location: string | undefined): void {
-  if (location !== undefined && location !== '') pushField(parts, FIELD_LOCATION, Buffer.from(location));
+/** The largest length of the encoded macaroon: each byte of a varint holds 7 bits of the length of its field. */
+function encodedBytes({ location, identifier, caveats, signature }: Macaroon): number {
+  let bytes = 3 + locationBytes(location) + fieldBytes(identifier) + fieldBytes(signature);
+  for (const { location: place, identifier: text, vid } of caveats)
+    bytes += 1 + locationBytes(place) + fieldBytes(text) + (vid === undefined ? 0 : fieldBytes(vid));
+  return bytes;
 }
 
-function pushField(parts: Uint8Array[], type: number, content: Uint8Array): void {
-  const header = [type];
-  let length = content.length;
-  for (; length >= 0x80; length >>>= 7) header.push((length & 0x7f) | 0x80);
-  header.push(length);
-  parts.push(Uint8Array.from(header), content);
+const fieldBytes = ({ length }: Uint8Array): number => 1 + LENGTH_BYTES_MAX + length;
+const locationBytes = (location = ''): number => 1 + LENGTH_BYTES_MAX + Buffer.byteLength(location);
+
+/** Writes into one buffer: capabilities are encoded for each internal call. */
+class Writer {
+  readonly #buffer: Buffer<ArrayBuffer>;
+  #at = 0;
+
+  constructor(bytes_max: number) {
+    this.#buffer = Buffer.allocUnsafe(bytes_max);
+  }
+
+  byte(value: number): void {
+    this.#buffer[this.#at++] = value;
+  }
+
+  location(location: string | undefined): void {
+    if (location !== undefined && location !== '') this.field(FIELD_LOCATION, Buffer.from(location));
+  }
+
+  field(type: number, content: Uint8Array): void {
+    this.byte(type);
+    let length = content.length;
+    for (; length >= 0x80; length >>>= 7) this.byte((length & 0x7f) | 0x80);
+    this.byte(length);
+    this.#buffer.set(content, this.#at);
+    this.#at += content.length;
+  }
+
+  bytes(): Uint8Array<ArrayBuffer> {
+    return this.#buffer.subarray(0, this.#at);
+  }
 }
