@@ -12,8 +12,8 @@ import type { TopicState } from './topic-state.ts';
 
 const MILLION = 1_000_000;
 const BYTES_MAX = 64;
-/** Code, and empty tables. */
-const FIXED_BYTES = 1024 * 1024;
+/** Code, empty tables, and the objects of 250 pages: 1.1 MiB. */
+const FIXED_BYTES = 2 * 1024 * 1024;
 
 setFlagsFromString('--expose_gc');
 const collect = runInNewContext('gc') as () => void;
