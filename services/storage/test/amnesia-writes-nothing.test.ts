@@ -75,7 +75,8 @@ test('the watch sees a service that does write', { skip: process.platform !== 'l
   await using storage = await startProcess({
     flags: [`--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`],
   });
-  assert.equal((await storage.send('POST', '/o', { body: 'x', headers })).status, 201);
+  // More than the metadata that `hasWritten` allows.
+  assert.equal((await storage.send('POST', '/o', { body: bytesOf(MIB, 1), headers })).status, 201);
   await eventually('it has a file open', async () => (await filesOpenForWriting(storage.pid)).length > 0);
   assert.equal(await hasWritten(storage.pid), true);
   await access(data);
