@@ -65,7 +65,7 @@ test('the index agrees with a list of rows, for random adds, signatures, losses 
       for (const step of all) {
         if (step.kind === 'add') {
           if (step.newSegment) segment += 1;
-          index.add(idOf(added), { segment, offset: added * 64 }, 5000 + added);
+          index.add(idOf(added), { segment, offset: added * 64 }, 1000 * added);
           naive.rows.push({ number: added, segment, state: 'unsigned' });
           added += 1;
         } else if (step.kind === 'drop') {
@@ -91,7 +91,7 @@ test('the index agrees with a list of rows, for random adds, signatures, losses 
         assert.equal(index.isUnsigned(row), known.state === 'unsigned');
         const batch = { segment: 9, offset: 64 * number, leaf: number % 128 };
         assert.deepEqual(index.batchOf(row), known.state === 'signed' ? batch : undefined);
-        assert.equal(index.ageMs(row, 6000), 1000 - number);
+        assert.equal(index.ageMs(row, 1_000_000), 1000 * (1000 - number));
       }
       const oldest = naive.rows.find(({ state }) => state === 'unsigned');
       assert.equal(index.first_unsigned, oldest === undefined ? index.end : rowOf(oldest.number));
@@ -108,6 +108,17 @@ test('an id that differs in one bit is another one', () => {
     const other = id.map((byte, at) => (at === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte));
     assert.equal(index.find(other), NO_ROW, `bit ${bit}`);
   }
+});
+
+test('the age of a row is known for years, and is 0 after the clock was set back', () => {
+  const index = new ReceiptIndex(8 * KIB);
+  const DAY_MS = 86_400_000;
+  const added_ms = Date.UTC(2026, 10, 19);
+  const row = index.add(idOf(1), { segment: 1, offset: 0 }, added_ms);
+  for (const days of [0, 24, 25, 49, 50, 90, 2400]) {
+    assert.equal(index.ageMs(row, added_ms + days * DAY_MS), days * DAY_MS, `${days} days`);
+  }
+  assert.equal(index.ageMs(row, added_ms - DAY_MS), 0);
 });
 
 test('the rows, the pages and the hash fit into the bytes that the index was given', () => {

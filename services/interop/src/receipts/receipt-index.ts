@@ -1,7 +1,7 @@
 /**
  * The places of all receipts, in the order of the log.
  *
- *     row: id 16   segment 4   offset 4   time (ms) 4   hash link 4   segment and offset of the batch, and the leaf 8     = 40 bytes
+ *     row: id 16   segment 4   offset 4   time (0.1 s) 4   hash link 4   segment and offset of the batch, and the leaf 8     = 40 bytes
  *
  * Contract: a row is found by its id. Rows are dropped oldest first, all of a segment at a time, and never with a row that
  * `canDrop` keeps. A row is unsigned until `sign` or `lose`; `first_unsigned` is the oldest such row.
@@ -30,6 +30,7 @@ const OFFSET_UNIT = 64;
 /** Leaves of a batch. */
 const LEAVES = 128;
 const U32 = 2 ** 32;
+const TIME_UNIT_MS = 100;
 /** Links count modulo this; 0 ends a chain. */
 const LINK_MOD = 2 ** 31;
 /** Segments have numbers from 1 on. */
@@ -109,7 +110,7 @@ export class ReceiptIndex {
     for (let word = 0; word < ID_WORDS; word += 1) page[at + word] = wordOf(id, word);
     page[at + SEGMENT] = segment;
     page[at + OFFSET] = offset / OFFSET_UNIT;
-    page[at + TIME] = time_ms % U32;
+    page[at + TIME] = Math.floor(time_ms / TIME_UNIT_MS) % U32;
     const bucket = this.#bucketOf(id);
     page[at + LINK] = this.#heads[bucket]!;
     this.#heads[bucket] = (row % LINK_MOD) + 1;
@@ -143,11 +144,12 @@ export class ReceiptIndex {
     return { segment, offset: Math.floor(word / LEAVES) * OFFSET_UNIT, leaf: word % LEAVES };
   }
 
-  /** The age of a row at `wall_ms`; up to 49 days. */
+  /** The age of a row at `wall_ms`, in steps of `TIME_UNIT_MS`; up to 6.8 years. */
   ageMs(row: Row, wall_ms: number): number {
-    const age_ms = (wall_ms - this.#word(row, TIME)) % U32;
+    const age = (Math.floor(wall_ms / TIME_UNIT_MS) - this.#word(row, TIME)) % U32;
+    const units = age < 0 ? age + U32 : age;
     // A clock that was set back gives a huge age.
-    return age_ms > U32 / 2 ? 0 : age_ms;
+    return units > U32 / 2 ? 0 : units * TIME_UNIT_MS;
   }
 
   /** Rows of segments that `canDrop` keeps: those from the first unsigned row's segment on, and of the newest segment. */
