@@ -10,7 +10,7 @@
  * stated address does not allow is never complete at storage, which then stores nothing; nor is one whose client leaves. The
  * receipt is passed on only if it names the address that was computed here.
  * Bound: a whole body has at most `WHOLE_BYTES_MAX`, a stream two chunks: the one that storage takes and the one after it.
- * Overflow: none; the client is read at the pace of storage.
+ * The client is read at the pace of storage.
  * Cancellation: by the deadline `request` from the last byte on; before it by the limits of the listener on slow clients and by
  * `write_ms` on a slow storage. While storage takes no bytes the client is not read, so its leaving is seen within `write_ms`.
  */
@@ -113,7 +113,7 @@ export class PutBridge {
       const held = await sendAllButLast(upload, concat(first, rest), hasher, () => call.progress());
       using deadline = this.#init.requestDeadline(context.deadline);
       call.restart();
-      if (held === 'answered') return await this.#refused(await deadline.run((signal) => upload.answer(signal)));
+      if (held === 'answered') return await deadline.run(async (signal) => this.#refused(await upload.answer(signal)));
       const address = addressFrom(hasher);
       // The body has ended, and its length and hash were checked while it was read. Storage gets the last chunk only now.
       requireStated(stated, address);
@@ -121,8 +121,9 @@ export class PutBridge {
       // A capability that expired or was revoked meanwhile stores nothing: passport checks it again.
       if (sched.now_ms() - begun_ms > RECHECK_MS)
         await this.#init.exchange.forPut(bearerOf(context), { address }, deadline);
-      const answer = await deadline.run((signal) => upload.finish(held, signal));
-      return await this.#receipt(answer, address, () => call.end());
+      return await deadline.run(async (signal) =>
+        this.#receipt(await upload.finish(held, signal), address, () => call.end()),
+      );
     } catch (error) {
       throw call.fail(error);
     }

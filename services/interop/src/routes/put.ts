@@ -37,7 +37,7 @@ export function putRoutes({ put, bytes_max, decoded_bytes_max }: PutRoutesInit):
       // Known at the end of the body.
       facts_later: ['address'],
       lane: 'put',
-      // No total deadline: a body may take as long as its client keeps sending. `request` begins at its last byte.
+      // No deadline of its own: a body may take as long as its client keeps sending. `request` begins at its last byte.
       body: 'stream',
       body_bytes_max: bytes_max,
       decoded_bytes_max,

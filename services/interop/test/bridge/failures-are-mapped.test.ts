@@ -95,6 +95,23 @@ describe('put', () => {
     await Promise.all(times);
   });
 
+  test('[interop I-4] an answer of storage that stops after its headers is a timeout after 2 s', async (t) => {
+    const { bridge, fake } = await inFrontOfFake(t);
+    for (const [status, type] of [
+      [201, 'application/json'],
+      [507, 'application/problem+json'],
+    ] as const) {
+      fake.answer = (request, response) => {
+        request.resume();
+        request.on('end', () => {
+          response.writeHead(status, { 'Content-Type': type, 'Content-Length': 100 });
+          response.flushHeaders();
+        });
+      };
+      await Promise.all(BODIES.map(async (body) => assertReason(await bridge.put(body), 504, DOWN)));
+    }
+  });
+
   test('a storage that is away is unavailable, and after its breaker opened it is not called', async (t) => {
     const { bridge, fake } = await inFrontOfFake(t);
     await fake.stop();
