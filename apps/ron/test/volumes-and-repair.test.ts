@@ -1,9 +1,9 @@
 /** Volume administration from the command line, against a real node with three directories. */
 import assert from 'node:assert/strict';
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
-import { bytesOf, eventually } from '@ron/testkit';
+import { bytesOf, eventually, removeDir } from '@ron/testkit';
 import { CleanUps, ron, temporaryDir, up, type Ended, type Up } from './support.ts';
 
 suite('volumes, repair, scrub', () => {
@@ -54,7 +54,7 @@ suite('volumes, repair, scrub', () => {
 
   test('a lost directory is reported, repaired, replaced and refilled', async () => {
     assert.match(await ok('repair', 'start'), /^copies +2 of 2\nmissing +0 /);
-    await rm(at('b'), { recursive: true });
+    await removeDir(at('b'));
     await eventually('it is lost', async () => / lost /.test(await ok('volumes')));
     assert.match(
       await ok('doctor'),

@@ -1,4 +1,4 @@
-/** Temporary directories that are removed when the test ends. */
+/** Temporary directories that are removed when the test ends, and removal of directories in use. */
 import { mkdtempSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -14,7 +14,9 @@ export interface After {
 }
 
 const PREFIX = join(tmpdir(), 'ron-test-');
-const removeDir = (path: string): Promise<void> => rm(path, { recursive: true, force: true, maxRetries: 3 });
+
+/** Also a directory in which a running service still creates files: a file that appears meanwhile is removed by a further try. */
+export const removeDir = (path: string): Promise<void> => rm(path, { recursive: true, force: true, maxRetries: 10 });
 
 /** For one scope: `await using temp = await tempDir()`. */
 export async function tempDir(): Promise<TempDir> {

@@ -1,10 +1,9 @@
 /** A published configuration comes into force while storage runs, and not once it stops. */
 import assert from 'node:assert/strict';
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
-import { bytesOf, eventually } from '@ron/testkit';
+import { bytesOf, eventually, removeDir } from '@ron/testkit';
 import { assertRefusal, RawClient } from '@ron/testkit/service';
 import { startService, type TestService } from './support.ts';
 
@@ -44,7 +43,7 @@ test('a drain applies no configuration and plans no repair; requests in hand are
   assertRefusal(await service.send('GET', '/admin/volumes', { headers: { authorization } }), 503, 'draining');
   const planned_ms = service.storage.maintenance.planned_ms;
   const plans = service.storage.maintenance.planner.report;
-  await rm(join(service.dir, 'b'), { recursive: true });
+  await removeDir(join(service.dir, 'b'));
   service.storage.maintenance.wake();
   await assert.rejects(service.reload(['a', 'b'], ['--durability.repair_pacing=9MiB/s']), (error) =>
     isRonError(error, 'draining'),

@@ -4,10 +4,10 @@
  * Bound: every request, start and task has a deadline. The directories lie below the project, because the temporary
  * directory of a machine may be memory. Disposal kills the process and removes all files.
  */
-import { mkdir, mkdtemp, rename, rm, rmdir } from 'node:fs/promises';
+import { mkdir, mkdtemp, rename, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { TempDir } from '@ron/testkit';
+import { removeDir, type TempDir } from '@ron/testkit';
 import {
   authorizationFrom,
   type Json,
@@ -33,7 +33,7 @@ export async function diskDir(): Promise<TempDir> {
   return {
     path,
     async [Symbol.asyncDispose]() {
-      await rm(path, { recursive: true, force: true, maxRetries: 3 });
+      await removeDir(path);
       // Another test may still use it.
       await rmdir(TEMP_ROOT).catch(() => undefined);
     },
@@ -120,7 +120,7 @@ export class DirectoryServer implements AsyncDisposable {
   async bringBack(index: number): Promise<void> {
     const dir = this.dirs[index]!;
     // A process that missed the directory may have made an empty one in its place, or is making it.
-    await rm(dir, { recursive: true, force: true, maxRetries: 3 });
+    await removeDir(dir);
     await rename(`${dir}.away`, dir);
     this.#away.delete(index);
   }

@@ -1,10 +1,10 @@
 /** Directories of the previous version, which knew volumes by their paths, are upgraded at the first start. */
 import assert from 'node:assert/strict';
-import { readFile, rename, rm } from 'node:fs/promises';
+import { readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { legacyVolumeId } from '@ron/cas';
-import { eventually, tempDir } from '@ron/testkit';
+import { eventually, tempDir, removeDir } from '@ron/testkit';
 import { addressOf, type Json } from '@ron/testkit/service';
 import { DIRS, FLAGS, LARGE, REMOVED, SMALL, unpack } from './fixtures/previous.ts';
 import { assertServed, runTask, startService, type TestService } from './support.ts';
@@ -94,7 +94,7 @@ test('stripes: they are read and written anew, and a lost directory costs nothin
     [ids[1], ids[0], ids[2], ids[3]],
   );
   assert.ok(swapped.every((volume) => volume.life === 'active' && volume.is_current && volume.reason === ''));
-  await rm(join(temp.path, 'c'), { recursive: true });
+  await removeDir(join(temp.path, 'c'));
   await eventually('it counts as lost', async () => (await volumesOf(service)).some((each) => each.life === 'lost'));
   await assertServed(service, ALL);
 });

@@ -1,9 +1,8 @@
 /** A stop lets repair finish its queued jobs within the deadline; the others are aborted and counted. */
 import assert from 'node:assert/strict';
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bytesOf, eventually, KIB } from '@ron/testkit';
+import { bytesOf, eventually, KIB, removeDir } from '@ron/testkit';
 import { startService, type TestService } from './support.ts';
 
 /** Three directories, one of them lost, and repairs that wait in the queue. */
@@ -12,7 +11,7 @@ async function withRepairs(pacing: string): Promise<TestService> {
   const service = await startService({ dirs: ['a', 'b', 'c'], flags });
   // More than may be taken at once before the pace counts.
   for (let index = 0; index < 24; index++) await service.put(bytesOf(256 * KIB, index + 1));
-  await rm(join(service.dir, 'b'), { recursive: true });
+  await removeDir(join(service.dir, 'b'));
   await eventually('repairs wait', async () => (await service.metric('queue_depth{queue="repair"}')) > 0);
   return service;
 }

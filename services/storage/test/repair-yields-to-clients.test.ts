@@ -1,10 +1,9 @@
 /** A repair that could take all of a slow disk leaves clients theirs: bodies of large objects and PUTs hardly get slower. */
 import assert from 'node:assert/strict';
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { realFileSystem, type File, type FileSystem } from '@ron/log';
-import { bytesOf, eventually, KIB, MIB } from '@ron/testkit';
+import { bytesOf, eventually, KIB, MIB, removeDir } from '@ron/testkit';
 import { addressOf, type Json } from '@ron/testkit/service';
 import { p95_ms, type Timing } from './latency.ts';
 import { startService, type TestService } from './support.ts';
@@ -133,7 +132,7 @@ test('PUTs and the bodies of large GETs keep their pace while a repair could sat
   const began_ms = performance.now();
   await rest(BEFORE_MS);
   const lost_ms = performance.now();
-  await rm(join(service.dir, 'b'), { recursive: true });
+  await removeDir(join(service.dir, 'b'));
   const status = async (): Promise<Json> => await service.ask('GET', '/admin/repair');
   await eventually('a repair runs', async () => (await status()).inflight > 0);
   const yielded_ms = performance.now() + YIELD_MS;

@@ -1,9 +1,9 @@
 /** Stripes replace copies, and scrub finds and repairs damaged records before a client reads them. */
 import assert from 'node:assert/strict';
-import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bytesOf, eventually, KIB } from '@ron/testkit';
+import { bytesOf, eventually, KIB, removeDir } from '@ron/testkit';
 import type { Json } from '@ron/testkit/service';
 import { assertServed, runTask, startService } from './support.ts';
 
@@ -35,7 +35,7 @@ test('with stripes of 2+1 and no copies, a lost directory costs nothing, and its
   const { stripes, crowded } = await service.ask('GET', '/admin/repair');
   assert.deepEqual([stripes.objects, stripes.failed, crowded], [12, 0, 0]);
   assert.ok(stripes.stripes >= 13 && stripes.lone <= 1, JSON.stringify(stripes));
-  await rm(join(service.dir, 'b'), { recursive: true });
+  await removeDir(join(service.dir, 'b'));
   await eventually('it counts as lost', async () => {
     const { volumes } = await service.ask('GET', '/admin/volumes');
     return volumes.some((each: Json) => each.life === 'lost');
@@ -45,7 +45,7 @@ test('with stripes of 2+1 and no copies, a lost directory costs nothing, and its
   assert.ok(results.repaired > 0);
   assert.equal(await service.metric('repair_deficit_chunks'), 0);
   // Every stripe is complete again, even those whose parity was lost, so another directory may be lost.
-  await rm(join(service.dir, 'd'), { recursive: true });
+  await removeDir(join(service.dir, 'd'));
   await eventually('it counts as lost', async () => (await service.ask('GET', '/admin/repair')).problems.length === 2);
   await assertServed(service, objects);
 });
@@ -66,7 +66,7 @@ test('a byte that changed on disk is found by a scrub, counted, and made again f
     [0, 0],
   );
   // Only the repaired copy is left.
-  await rm(join(service.dir, 'b'), { recursive: true });
+  await removeDir(join(service.dir, 'b'));
   await eventually('it counts as lost', async () => (await service.ask('GET', '/admin/repair')).problems.length === 1);
   await assertServed(service, objects);
 });

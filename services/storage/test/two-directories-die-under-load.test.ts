@@ -4,11 +4,10 @@
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { rm } from 'node:fs/promises';
 import { Agent, request, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
+import { bytesOf, eventually, KIB, MIB, tempDir, removeDir } from '@ron/testkit';
 import { addressOf, authorizationFrom, type Json, type ServiceProcess } from '@ron/testkit/service';
 import { p95_ms, type Timing } from './latency.ts';
 import { keysIn, startProcess } from './process.ts';
@@ -138,7 +137,7 @@ test('two of six directories are deleted under load', async (t) => {
     return now;
   };
   await sample();
-  for (const name of ['b', 'e']) await rm(join(temp.path, name), { recursive: true, force: true });
+  for (const name of ['b', 'e']) await removeDir(join(temp.path, name));
   let deficit_max = 0;
   let repaired_ms = 0;
   for (let isWhole = false; !isWhole;) {

@@ -5,7 +5,7 @@ import { cp, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { addressBytes, type Address } from '@ron/proto';
-import { bytesOf, eventually, KIB, MIB, tempDir, mountTmpfs, NO_MOUNT } from '@ron/testkit';
+import { bytesOf, eventually, KIB, MIB, tempDir, mountTmpfs, NO_MOUNT, removeDir } from '@ron/testkit';
 import { addressOf, assertRefusal, type Json } from '@ron/testkit/service';
 import { assertServed } from './support.ts';
 import { decide, fill, nameOf, reasonIn, repaired, started, volume, RF2, slowDirectory } from './volumes.ts';
@@ -36,7 +36,7 @@ test('a write is acknowledged with the configured number of copies, and reports 
 test('a deleted directory is reported, its records are repaired, and an empty one in its place is filled', async () => {
   await using service = await started(['a', 'b', 'c']);
   const objects = await fill(service, 12);
-  await rm(join(service.dir, 'b'), { recursive: true });
+  await removeDir(join(service.dir, 'b'));
   await assertServed(service, objects);
   await eventually('it counts as lost', async () => (await volume(service, 'b')).life === 'lost');
   const ready = JSON.parse((await service.send('GET', '/readyz')).text);
@@ -123,7 +123,7 @@ test('a directory restored from a backup does not restore removed objects', asyn
     await service.storage.engine.store.remove(addressOf(gone) as Address, signal);
     kept.push(...(await fill(service, 4, 100)));
   }
-  await rm(join(temp.path, 'b'), { recursive: true });
+  await removeDir(join(temp.path, 'b'));
   await rename(join(temp.path, 'backup'), join(temp.path, 'b'));
   await using service = await started(['a', 'b', 'c'], { dir: temp.path });
   assertRefusal(await service.send('GET', `/o/${addressOf(gone)}`), 404, 'not_found');
@@ -233,7 +233,7 @@ test('a full or read-only disk is reported, and writes go to the others', async 
 test('with too few directories left a write is refused, and reads continue', async () => {
   await using service = await started(['a', 'b']);
   const objects = await fill(service, 4);
-  await rm(join(service.dir, 'a'), { recursive: true });
+  await removeDir(join(service.dir, 'a'));
   await eventually('it counts as lost', async () => (await volume(service, 'a')).life === 'lost');
   const bytes = bytesOf(5000, 50);
   const refused = await service.send('PUT', `/o/${addressOf(bytes)}`, { body: bytes, headers: await service.allow() });
@@ -266,7 +266,7 @@ test('a directory that is slow to open delays neither requests nor the detection
   disk.calls = 0;
   await rename(join(temp.path, 'away'), slow);
   await eventually('it is being opened', () => disk.calls > 0);
-  await rm(join(temp.path, 'a'), { recursive: true });
+  await removeDir(join(temp.path, 'a'));
   await service.storage.engine.volumes.probe(signal);
   assert.equal((await volume(service, 'a')).life, 'lost');
   assert.match((await volume(service, 'c')).reason, /is being opened/);

@@ -1,11 +1,10 @@
 /** A volume is removed only once its records are stored elsewhere. */
 import assert from 'node:assert/strict';
-import { rmSync } from 'node:fs';
 import { mkdir, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { reserveBytes } from '@ron/log';
-import { bytesOf, eventually, KIB, tempDir, mountTmpfs, NO_MOUNT } from '@ron/testkit';
+import { bytesOf, eventually, KIB, tempDir, mountTmpfs, NO_MOUNT, removeDir } from '@ron/testkit';
 import { assertRefusal, type Json } from '@ron/testkit/service';
 import { assertServed } from './support.ts';
 import { decide, fill, nameOf, started, volume } from './volumes.ts';
@@ -24,7 +23,7 @@ test('a directory can be removed once it is drained, and not before', async () =
     volumes.map((each: Json) => each.name),
     ['b', 'c'].map((name) => join(service.dir, name)),
   );
-  await rm(join(service.dir, 'a'), { recursive: true });
+  await removeDir(join(service.dir, 'a'));
   await assertServed(service, objects);
 });
 
@@ -32,7 +31,7 @@ test('a drain is checked for room even if another directory has just vanished', 
   await using service = await started(['a', 'b', 'c', 'd']);
   await fill(service, 3);
   // At once: the prober has not noticed yet when the drain looks for room.
-  rmSync(join(service.dir, 'b'), { recursive: true });
+  await removeDir(join(service.dir, 'b'));
   await service.ask('POST', `/admin/volumes/drain?volume=${nameOf(service, 'a')}`);
   assert.match((await volume(service, 'a')).life, /^drain/);
 });

@@ -1,9 +1,8 @@
 /** A reload or restart adds, drains and removes the directories that the configuration changed. */
 import assert from 'node:assert/strict';
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { eventually, MIB, tempDir } from '@ron/testkit';
+import { eventually, MIB, tempDir, removeDir } from '@ron/testkit';
 import { assertRefusal } from '@ron/testkit/service';
 import { assertServed, startService } from './support.ts';
 import { fill, repaired, started, volume, RF2 } from './volumes.ts';
@@ -21,7 +20,7 @@ test('a restart without a configured directory drains it first, as a reload does
     await assertServed(service, objects);
     await eventually('it is removed', async () => (await volume(service, 'a')) === undefined);
   }
-  await rm(join(temp.path, 'a'), { recursive: true });
+  await removeDir(join(temp.path, 'a'));
   await using service = await started(['b'], init);
   assert.ok(service.storage.engine.volumes.isSingle);
   await assertServed(service, objects);
@@ -40,7 +39,7 @@ test('a reload adds a new directory, and drains one that it does not name before
   await service.reload(['b', 'c']);
   assert.equal((await volume(service, 'c')).life, 'active');
   await eventually('the old one is removed', async () => (await volume(service, 'a')) === undefined);
-  await rm(join(service.dir, 'a'), { recursive: true });
+  await removeDir(join(service.dir, 'a'));
   await assertServed(service, objects);
   await repaired(service);
 });
