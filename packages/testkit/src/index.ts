@@ -1,3 +1,4 @@
+export * from './best-round.ts';
 export * from './bytes.ts';
 export * from './eventually.ts';
 export * from './ports.ts';

@@ -58,7 +58,8 @@ test('clients that never read: memory stays flat, and they are cut', async () =>
     return (await storage.metric('io_timeouts_total{op="write"}')) >= clients.length;
   });
   const growth_bytes = most_bytes - before_bytes;
-  assert.ok(growth_bytes < 64 * MIB, `24 clients that do not read cost ${Math.round(growth_bytes / MIB)} MiB`);
+  // 4 MiB for each. A buffered object would cost 64.
+  assert.ok(growth_bytes < 96 * MIB, `24 clients that do not read cost ${Math.round(growth_bytes / MIB)} MiB`);
   // The scrape itself is the one that is left.
   await eventually('their places are free', async () => (await storage.metric('http_requests_inflight')) === 0);
   for (const client of clients) client.destroy();
