@@ -12,7 +12,7 @@
  *     await interop.putProvider('github', { scheme: 'github', secret });
  *     for await (const event of interop.events({ signal })) if (event.kind === 'delivery') show(event.delivery);
  */
-import { RonError } from '@ron/kernel/core';
+import { POLICIES, RonError } from '@ron/kernel/core';
 import type {
   AcceptedWebhook,
   Address,
@@ -61,7 +61,6 @@ const PROVIDERS = 'admin/providers';
 const QUIET_MS = 45_000;
 /** `?wait=1` is answered within 2 s. */
 const RECEIPT_WAIT_MS = 2000;
-const ONCE = { tries_max: 1, backoff_ms: () => 0 } as const;
 
 export class InteropClient {
   readonly #transport: Transport;
@@ -217,7 +216,7 @@ export class InteropClient {
       const answer: Answer = await this.#transport.send(op, path, { method: 'POST', ...typed, signal });
       return required(op, await readJson<T>(answer, op));
     };
-    return await this.#transport.call(op, work, { signal: init.signal, policy: ONCE });
+    return await this.#transport.call(op, work, { signal: init.signal, policy: POLICIES.once });
   }
 }
 

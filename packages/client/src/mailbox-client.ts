@@ -16,7 +16,7 @@
  *       await mailbox.ack('jobs', [message.token]);
  *     }
  */
-import { RonError } from '@ron/kernel/core';
+import { POLICIES, RonError } from '@ron/kernel/core';
 import {
   BATCH_MEDIA_TYPE,
   encodeBatch,
@@ -57,7 +57,6 @@ import type { CallOptions } from './storage-client.ts';
 import { Transport, type CallInit, type TransportInit } from './transport.ts';
 
 const PREFIX = 'v1/mailbox/';
-const ONCE = { tries_max: 1, backoff_ms: () => 0 } as const;
 
 export class MailboxClient {
   readonly #transport: Transport;
@@ -168,7 +167,10 @@ export class MailboxClient {
     const path = `${PREFIX}${pathOf(topic)}/dlq${query}`;
     const work = async (signal: AbortSignal): Promise<unknown> =>
       await readJson(await this.#transport.send('delete', path, { method: 'DELETE', signal }), 'delete');
-    return requireDeleted(await this.#transport.call('delete', work, { signal: init.signal, policy: ONCE }), 'delete');
+    return requireDeleted(
+      await this.#transport.call('delete', work, { signal: init.signal, policy: POLICIES.once }),
+      'delete',
+    );
   }
 
   /** Starts a check of the whole log and the ledger from disk, or returns the running one. */
@@ -202,7 +204,7 @@ export class MailboxClient {
     const work = async (signal: AbortSignal): Promise<T> =>
       await read(await this.#transport.send(op, PREFIX + path, { method: 'POST', headers, body, signal }), op);
     const body_bytes = body.length + (init.body_bytes ?? 0);
-    return await this.#transport.call(op, work, { ...init, body_bytes, policy: ONCE });
+    return await this.#transport.call(op, work, { ...init, body_bytes, policy: POLICIES.once });
   }
 }
 

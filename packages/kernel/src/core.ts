@@ -4,7 +4,7 @@
  */
 export { releaseBytes } from './bytes/release-bytes.ts';
 export { assert, ERRORS, isRonError, RonError, type ErrorCode } from './errors.ts';
-export { isTransient, jittered, type RetryPolicy } from './retry/retry-policy.ts';
+export { isTransient, jittered, POLICIES, type RetryPolicy } from './retry/retry-policy.ts';
 export { idempotent, retry } from './retry/retry.ts';
 export { sched, sleep, type Parked, type Timer } from './sched.ts';
 export { onAbort } from './sync/on-abort.ts';

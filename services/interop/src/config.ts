@@ -146,7 +146,7 @@ const RECEIPT_KEYS = {
 const STATE_KEYS = {
   'audit.sink': key.oneOf(['file', 'stdout', 'memory'], {
     default: 'file',
-    doc: 'Where audit events go: `audit.log` in data_dir, standard output, or memory only. Amnesia forces memory.',
+    doc: 'Where audit events go: `audit.log` in data_dir, standard output, or memory. Memory keeps the recent deliveries only: changes by operators are then in the log of the service, without their subject. Amnesia forces memory.',
   }),
   'amnesia.enabled': key.boolean({ default: false, doc: 'Keep all state in memory and write nothing to disk.' }),
   'amnesia.bytes_max': key.size({ default: '64MiB', min: '8MiB', max: '1TiB', doc: 'Memory for receipts in amnesia.' }),
@@ -200,6 +200,6 @@ export const schema = defineConfig(KEYS, (config, report) => {
 export type InteropConfig = ConfigOf<typeof schema>;
 
 /** Whether kms wraps the secrets of providers. Otherwise they are only sealed in data_dir. */
-export function wrapsSecrets({ auth, interop }: Pick<InteropConfig, 'auth' | 'interop'>): boolean {
+function wrapsSecrets({ auth, interop }: Pick<InteropConfig, 'auth' | 'interop'>): boolean {
   return auth.kms_url !== undefined && interop.kms_capability_file !== undefined;
 }

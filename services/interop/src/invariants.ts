@@ -5,7 +5,8 @@
  */
 export const invariants = {
   'I-1': 'No lock is held across an await: readers load a snapshot, and a `Cell` refuses a callback that waits.',
-  'I-2': 'Providers, spool, receipts and the brownout mode have one writer each; readers use snapshots.',
+  'I-2':
+    'Providers, receipts and the brownout mode have one writer each, and the spool changes in synchronous steps; readers use snapshots.',
   'I-3': 'Every channel has a fixed capacity, and every overflow has a declared policy and a metric.',
   'I-4': 'All I/O and every call to another service has a deadline; a passed deadline is a typed `timeout`.',
   'I-5': 'Every wait ends when its signal aborts, and a cancelled wait loses nothing.',

@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { readWhole, removeLeftOver, writeWhole, type FileSystem } from '@ron/log';
 
 const LOGS = ['spool', 'receipts'] as const;
-export type KeptLog = (typeof LOGS)[number];
+type KeptLog = (typeof LOGS)[number];
 
 export interface MissingLogsInit {
   /** The data directory. It exists. */

@@ -1,4 +1,8 @@
-/** The gates of `/readyz` of interop. The listener adds `draining`, the capability keys add `kms` and theirs. */
+/**
+ * The gates of `/readyz` of interop. The listener adds `draining`, the capability keys add `kms` and theirs.
+ *
+ * Contract: lane `bridge` is ready while all bridges work in full, lane `put` while `/put` is accepted.
+ */
 import type { GateInit } from '@ron/ingress';
 import type { MissingLogs } from './missing-logs.ts';
 
@@ -14,7 +18,7 @@ export interface GatesInit {
   readonly spool: Troubled;
   /** Undefined in amnesia. */
   readonly missing: Pick<MissingLogs, 'problem'> | undefined;
-  readonly queues: Readonly<Record<string, { readonly overloaded: boolean }>>;
+  readonly queues: Readonly<Record<'reads' | 'puts' | 'webhooks', { readonly overloaded: boolean }>>;
   readonly upstreams: { readonly problems: Readonly<Record<'brownout' | 'mailbox' | 'storage' | 'passport', Sample>> };
 }
 
@@ -30,10 +34,11 @@ export function gatesOf({
   const bridge = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['bridge'], sample });
   const put = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['put'], sample });
   return {
-    receipts: { kind: 'soft', sample: () => receipts.problem ?? missing?.problem('receipts') },
+    receipts: bridge(() => receipts.problem ?? missing?.problem('receipts')),
     providers: { kind: 'soft', sample: () => providers.problem },
-    brownout: { kind: 'soft', lanes: ['bridge', 'put'], sample: problems.brownout },
+    brownout: bridge(problems.brownout),
     queues: bridge(() => overloaded(queues)),
+    put_queue: put(() => overloaded({ puts: queues.puts })),
     spool: bridge(() => spool.problem ?? missing?.problem('spool')),
     mailbox: bridge(problems.mailbox),
     storage: put(problems.storage),
@@ -41,7 +46,7 @@ export function gatesOf({
   };
 }
 
-function overloaded(queues: GatesInit['queues']): string | undefined {
-  const names = Object.keys(queues).filter((name) => queues[name]!.overloaded);
+function overloaded(queues: Partial<GatesInit['queues']>): string | undefined {
+  const names = Object.entries(queues).flatMap(([name, { overloaded: isSlow }]) => (isSlow ? [name] : []));
   return names.length === 0 ? undefined : `requests wait too long for a worker: ${names.join(', ')}`;
 }

@@ -120,7 +120,7 @@ export class Exchange {
 }
 
 /** The caveats of the result, besides audience, expiry and scope. */
-export function exchangedCaveats(texts: readonly string[], request: ExchangeInit): readonly string[] {
+function exchangedCaveats(texts: readonly string[], request: ExchangeInit): readonly string[] {
   const own = 'address' in request ? `address ^= ${request.address}` : `bytes <= ${request.bytes_max}`;
   const carried = texts.filter((text) => {
     const caveat = parseCaveat(text);

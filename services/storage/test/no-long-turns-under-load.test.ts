@@ -4,7 +4,7 @@
  * The measure leaves out the time in which the thread waits for a core, because other processes cause it, and the
  * garbage collector: see `loop-watch-main.ts`. The aim is 5 ms. A turn in which a core was shared or slowed down takes
  * up to twice as long, so the test allows single turns of 10 ms and none of 20 ms. An index flush or a file call on the
- * loop takes 45 ms and more, every few seconds. A pause of the virtual machine cannot be told from a turn, so one round of
+ * loop takes 45 ms and more, every few seconds. A pause of the virtual machine looks like a turn, so one round of
  * `ROUNDS` must hold.
  */
 import assert from 'node:assert/strict';

@@ -40,7 +40,7 @@ function requestOf({ values }: HooksInvocation, text: string): BrownoutRequest {
   };
 }
 
-export function brownoutText({ mode, until_ms, why, active, upstreams }: BrownoutDto): string {
+function brownoutText({ mode, until_ms, why, active, upstreams }: BrownoutDto): string {
   const until = until_ms === undefined ? '' : ` until ${dateOf(until_ms / 1000)}`;
   const reason = why === undefined ? '' : `: ${why}`;
   return columns([

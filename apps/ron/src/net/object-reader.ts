@@ -9,7 +9,7 @@
  */
 import { StorageClient, type ReadInit } from '@ron/client';
 import { reach } from '@ron/client/node';
-import { isRonError, RonError } from '@ron/kernel/core';
+import { isRonError, POLICIES, RonError } from '@ron/kernel/core';
 import type { Address, ProviderDto } from '@ron/proto';
 import { messageOf } from '../exits.ts';
 
@@ -20,7 +20,6 @@ const STALL_BYTES = 64 * 1024;
 /** The failures that an error states. */
 const STATED_MAX = 3;
 const DEADLINE_MS = 5000;
-const ONCE = { tries_max: 1, backoff_ms: () => 0 } as const;
 
 export interface ObjectReaderInit {
   readonly own: StorageClient;
@@ -103,8 +102,8 @@ export class ObjectReader {
       stall_ms: this.#init.stall_ms ?? STALL_MS,
       stall_bytes: this.#left.length > 0 ? STALL_BYTES : 1,
       deadline_ms: DEADLINE_MS,
-      policy: ONCE,
-      resume_policy: ONCE,
+      policy: POLICIES.once,
+      resume_policy: POLICIES.once,
     });
   }
 

@@ -21,7 +21,7 @@
  */
 import { JsonCalls } from '@ron/client/calls';
 import { reachPrivately } from '@ron/client/node';
-import { Deadline, isRonError, RonError, sched, sleep } from '@ron/kernel';
+import { Deadline, isRonError, POLICIES, RonError, sched, sleep } from '@ron/kernel';
 import type { Service } from '@ron/proto';
 import type { KeySource } from '../keys/key-source.ts';
 import { CLOCK_SKEW_MS, type RevocationEpochs } from '../revocations/epochs.ts';
@@ -224,9 +224,8 @@ export interface AskPassportInit {
 /** `GET /v1/passport/revocations`, a long poll that passport answers when a revocation was added. */
 export function askPassport({ url, pin, audience, keys }: AskPassportInit): AskRevocations {
   const passport = reachPrivately(url, pin);
-  const policy = { tries_max: 1, backoff_ms: () => 0 };
   return async (after, signal) => {
-    const calls = new JsonCalls('v1/passport/', { ...passport, deadline_ms: POLL_MS, policy });
+    const calls = new JsonCalls('v1/passport/', { ...passport, deadline_ms: POLL_MS, policy: POLICIES.once });
     const nonce = newNonce();
     const query = new URLSearchParams({ audience, nonce, ...(after !== undefined && { after: String(after) }) });
     const answer = await calls.get('revocations', `revocations?${query.toString()}`, signal);

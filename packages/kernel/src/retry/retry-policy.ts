@@ -102,4 +102,6 @@ export const POLICIES = {
   index: jittered({ tries_max: 3, factor: 1, cap_ms: 100 }),
   /** Live fill from the origin: 50, 100, .. 800 ms plus up to 50; 3 tries, so 2 waits. */
   liveFill: liveFill(),
+  /** No retry: the caller tries again itself, or the call must not be repeated. */
+  once: { tries_max: 1, backoff_ms: () => 0 },
 } as const satisfies Record<string, RetryPolicy>;

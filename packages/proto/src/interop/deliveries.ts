@@ -17,7 +17,7 @@ export type RejectReason = (typeof REJECT_REASONS)[number];
 
 /** The answer to an accepted webhook. */
 export interface AcceptedWebhook {
-  /** The id of its receipt, and of its message. */
+  /** The id of its receipt. The message has the same id, except for some duplicates. */
   readonly receipt: string;
   readonly duplicate: boolean;
   /** `b3:<hex>` of the body. */
@@ -48,6 +48,6 @@ export interface DeliveriesPage {
   readonly deliveries: readonly DeliveryDto[];
   /** Pass it as `after` for later ones. */
   readonly next: number;
-  /** Entries between `after` and the oldest one kept, which are gone. */
+  /** Entries after `after`, up to `next`, that are gone. */
   readonly lost: number;
 }

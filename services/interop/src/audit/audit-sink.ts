@@ -1,7 +1,8 @@
 /**
  * The task `audit_sink`: writes audit events to the file or to standard output, and calls `onSecond` for the sums of refusals.
  *
- * Contract: events are written in order; without `write` they are taken and stay only in the list of recent deliveries. An event that cannot be written is dropped and counted; the service goes on.
+ * Contract: events are written in order. Without `write` they are dropped; deliveries stay in the list of recent ones. An event that
+ * cannot be written is dropped and counted; the service goes on.
  * Bound: `EVENTS_MAX` events for each write. Cancellation: at a stop the task ends after the write in progress; then `flush`
  * writes the queued events.
  */

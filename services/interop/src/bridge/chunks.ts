@@ -1,7 +1,7 @@
 /**
  * A body in chunks of at most 64 KiB.
  *
- * Contract: the bytes in order, no empty chunk. A chunk is read only when it is asked for, so a reader that waits for its
+ * Contract: the bytes in order, no empty chunk. A chunk is read only when the consumer calls `next`, so a reader that waits for its
  * consumer stops the client.
  * Bound: one piece of the source. Cancellation: by the source; leaving the loop closes it.
  */

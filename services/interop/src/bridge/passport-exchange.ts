@@ -9,7 +9,7 @@ import { inspectToken } from '@ron/auth';
 import { narrowed } from '@ron/auth/narrowed';
 import { AnswerError, PassportClient, type AuthorizedRequest } from '@ron/client';
 import type { Reach } from '@ron/client/node';
-import { isRonError, RonError } from '@ron/kernel';
+import { isRonError, POLICIES, RonError } from '@ron/kernel';
 import type { ExchangeInit, ExchangeVerdict } from '@ron/proto';
 import type { CapabilityFile } from '../upstreams/capability-file.ts';
 
@@ -23,11 +23,9 @@ export interface PassportExchangeInit {
   readonly connect_ms: number;
 }
 
-const ONCE = { tries_max: 1, backoff_ms: () => 0 };
-
 export function exchangeByPassport({ way, file, connect_ms }: PassportExchangeInit): ExchangeOnce {
   const authorize = ({ body }: AuthorizedRequest): string => narrowed(file.current, { audience: 'passport', body });
-  const client = new PassportClient({ ...way, authorize, connect_ms, policy: ONCE });
+  const client = new PassportClient({ ...way, authorize, connect_ms, policy: POLICIES.once });
   return async (request, signal) => {
     await readable(file);
     try {

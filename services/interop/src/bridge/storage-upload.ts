@@ -28,7 +28,7 @@ export interface StorageUploadInit {
   readonly onWriteTimeout: () => void;
 }
 
-/** `answered`: storage has answered, or the request has failed, as `answer` tells. */
+/** `answered`: storage has answered, or the request has failed: `answer` returns or throws it. */
 type Step = 'taken' | 'answered';
 
 /** The Host that a service accepts at its Unix socket. */

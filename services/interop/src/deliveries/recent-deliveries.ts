@@ -3,7 +3,7 @@
  *
  * Contract: entries have ascending numbers, over both kinds, also across restarts: the first number is taken from the clock, so a
  * reader that passes a number of an earlier process gets all entries of this one. A flood of refusals does not remove accepted
- * ones: each kind has a ring of its own. `page` reports how many entries of this process after the given number are gone.
+ * ones: each kind has a ring of its own. `page` reports how many entries between the given number and its last one are gone.
  * Bound: `INTEROP_LIMITS.deliveries` of each kind, without bodies.
  */
 import { sched } from '@ron/kernel';

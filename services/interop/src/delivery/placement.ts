@@ -12,7 +12,7 @@ import { LATE, RonError, withTimeout, type Deadline } from '@ron/kernel';
 import type { SendResult } from '@ron/proto';
 import { messageOf } from '../mailbox/delivery.ts';
 import type { FullTopics } from '../mailbox/full-topics.ts';
-import { ORDERED, type MailboxSends } from '../mailbox/mailbox.ts';
+import type { MailboxSends } from '../mailbox/mailbox.ts';
 import type { Receipts } from '../receipts/receipts.ts';
 import type { Spool } from '../spool/spool.ts';
 import type { Accepted } from './accepted.ts';
@@ -70,7 +70,7 @@ export class Placement {
   async #sendAll(entries: readonly BatchEntry[]): Promise<readonly Stored[]> {
     if (entries.length === 0) return [];
     const messages = entries.map(({ verified }) => messageOf(verified.delivery));
-    const call = this.#init.mailbox.send(messages, ORDERED);
+    const call = this.#init.mailbox.send(messages);
     const results = await this.#resultsInTime(call);
     if (results === undefined) {
       this.#followLateCall(call, entries);

@@ -11,7 +11,10 @@
 import { Cache } from '@ron/cache';
 
 const KEYS_MAX = 32_768;
-/** The dedup window of mailbox for webhooks. */
+/**
+ * The default dedup window of mailbox for webhooks. A topic with a longer one may take a replay in a brownout for a new delivery;
+ * with a shorter one, a repeated delivery stays a duplicate in the spool for this time.
+ */
 const KEPT_MS = 24 * 3_600_000;
 
 export class RecentKeys {

@@ -2,7 +2,7 @@
 import type { OutgoingMessage } from '@ron/proto';
 
 export interface Delivery {
-  /** A ULID: that of its message and of its receipt. */
+  /** A ULID: that of its message and of its receipt, unless the delivery is a duplicate. */
   readonly id: string;
   readonly provider: string;
   readonly topic: string;

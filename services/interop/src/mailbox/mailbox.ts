@@ -1,5 +1,5 @@
 /** Mailbox, as the sender and the spool drainer use it. */
-import type { OutgoingMessage, SendOptions, SendResult } from '@ron/proto';
+import type { OutgoingMessage, SendResult } from '@ron/proto';
 
 /**
  * The deliveries that are sent together. Bound: `messages`, and `bytes` of payload, or one delivery. Heads have at most 3 KiB
@@ -7,16 +7,14 @@ import type { OutgoingMessage, SendOptions, SendResult } from '@ron/proto';
  */
 export const BATCH_LIMITS = { messages: 128, bytes: 1024 * 1024 } as const;
 
-/** Each call keeps the order of the messages of a topic, so that a small one does not pass a large one that finds no room. */
-export const ORDERED: SendOptions = { ordered: true };
-
 /** For the sender. */
 export interface MailboxSends {
   /** Why there is no mailbox at all, such as a missing URL: deliveries are refused, because nothing would empty the spool. */
   readonly missing?: string | undefined;
   /** Whether calls can succeed now: the breaker is closed and there is no brownout. */
   readonly isReady: boolean;
-  send(messages: readonly OutgoingMessage[], how?: SendOptions): Promise<readonly SendResult[]>;
+  /** The messages of a topic keep their order. */
+  send(messages: readonly OutgoingMessage[]): Promise<readonly SendResult[]>;
 }
 
 /** For the drainer. */

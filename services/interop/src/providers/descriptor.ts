@@ -19,7 +19,7 @@ import {
 } from '@ron/proto';
 import { requireGeneric } from '../signatures/generic-template.ts';
 
-export const PROVIDER_DEFAULTS = { rps: 100, inflight: 64 } as const;
+const PROVIDER_DEFAULTS = { rps: 100, inflight: 64 } as const;
 
 const NAME = new RegExp(PROVIDER_PATTERN);
 const { networks: networks_max, origins: origins_max, origin_chars, rps_max, inflight_max } = INTEROP_LIMITS;

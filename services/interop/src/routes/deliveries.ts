@@ -47,7 +47,7 @@ const Page = Type.Object(
   {
     deliveries: Type.Array(Delivery, { maxItems: LIMIT_MAX }),
     next: Type.Integer({ description: 'Pass it as `after` for later ones.' }),
-    lost: Type.Integer({ description: 'Entries after `after` that are gone.' }),
+    lost: Type.Integer({ description: 'Entries after `after`, up to `next`, that are gone.' }),
   } satisfies Fields<DeliveriesPage>,
   { additionalProperties: false },
 );

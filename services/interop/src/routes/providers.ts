@@ -2,7 +2,7 @@
  * `/admin/providers`: the providers, their secrets, and signed samples.
  *
  * Contract: no answer and no error holds a secret; the bytes of a body with one are zeroed before the handler waits. Each change is
- * an audit event.
+ * an audit event, which `audit.sink=memory` drops.
  */
 import { empty, json, newCorrId, route, type Route, type RouteContext } from '@ron/ingress';
 import { RonError, sched } from '@ron/kernel';

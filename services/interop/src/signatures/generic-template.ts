@@ -11,7 +11,7 @@
 import { assert, RonError } from '@ron/kernel';
 import type { GenericScheme } from '@ron/proto';
 
-export type TemplateField = 'timestamp' | 'id';
+type TemplateField = 'timestamp' | 'id';
 
 export interface Template {
   /** Literals and fields before the body, in order. */

@@ -7,7 +7,7 @@
  * Digests are compared in constant time; the answer depends on which secret matched, never on how much of a digest did.
  * Bound: `INTEROP_LIMITS.signatures` signatures for each of `INTEROP_LIMITS.secrets` secrets. Overflow: `BAD_ORIGIN`. A forger
  * causes all of that work, up to 20 ms for 1 MiB; so `takeTurn` is called before each part of it, and `onEd25519` lets the
- * caller charge for the dearest one.
+ * caller charge for Ed25519 checks.
  * Cancellation: rejects with the error of `takeTurn` or `onEd25519`.
  *
  *     const init = { scheme: 'github', secrets, wall_ms, tolerance_ms, takeTurn: (bytes) => turns.take(bytes, signal) };

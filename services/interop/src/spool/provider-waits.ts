@@ -36,14 +36,14 @@ export class ProviderWaits {
     return Math.max(0, until_ms - sched.now_ms());
   }
 
-  /** The topic of the provider is full. True if this is news. */
+  /** The topic of the provider is full. True if it was not known before. */
   full(provider: string): boolean {
     const isKnown = this.#waits.get(provider)?.isFull === true;
     this.#waits.set(provider, { until_ms: sched.now_ms() + FULL_MS, failures: 0, isFull: true });
     return !isKnown;
   }
 
-  /** Its next delivery cannot be read, or its topic is refused. True if this is news. */
+  /** Its next delivery cannot be read, or its topic is refused. True if it was not known before. */
   failed(provider: string): boolean {
     const failures = this.#waits.get(provider)?.failures ?? 0;
     const until_ms = sched.now_ms() + backoff.backoff_ms(failures);

@@ -16,7 +16,7 @@ import { jittered, orAborted, sleep, type Deadline, type TaskContext } from '@ro
 import type { SendResult, WebhookReceipt } from '@ron/proto';
 import { messageOf } from '../mailbox/delivery.ts';
 import type { FullTopics } from '../mailbox/full-topics.ts';
-import { BATCH_LIMITS, ORDERED, type MailboxDrain } from '../mailbox/mailbox.ts';
+import { BATCH_LIMITS, type MailboxDrain } from '../mailbox/mailbox.ts';
 import type { Receipts } from '../receipts/receipts.ts';
 import { ProviderWaits } from './provider-waits.ts';
 import type { Spool, SpooledDelivery, Ticket } from './spool.ts';
@@ -182,7 +182,7 @@ export class SpoolDrainer {
   async #send(batch: readonly Loaded[]): Promise<readonly SendResult[] | undefined> {
     try {
       const messages = batch.map(({ delivery }) => messageOf(delivery));
-      const results = await this.#init.mailbox.send(messages, ORDERED);
+      const results = await this.#init.mailbox.send(messages);
       this.#failures = 0;
       return results;
     } catch {

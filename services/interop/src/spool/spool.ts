@@ -12,7 +12,8 @@
  * (delivery-table.ts), the ids of `SettledIds`; payloads stay on the disk. Amnesia has no spool: always `full`.
  * Cancellation: an append whose signal aborts before it is being written rejects; later its outcome is that of the write.
  *
- * One task takes, settles and maintains: the drainer (spool-drainer.ts).
+ * The drainer (spool-drainer.ts) takes and maintains. It settles, and so does `delivered`, which the sender calls: each in one
+ * synchronous step.
  */
 import { NEVER, Notify, touch } from '@ron/kernel';
 import type { Appended, DurableRecord, FileSystem, SegmentLog } from '@ron/log';
@@ -29,9 +30,8 @@ import { SpoolRoom } from './spool-room.ts';
 import { SpoolState } from './state/spool-state.ts';
 import { takeFairly, ticketOf, type TakeLimits, type Ticket } from './state/take-fairly.ts';
 
-export type { Delivery } from '../mailbox/delivery.ts';
 export type { SpooledDelivery } from './store/delivery-record.ts';
-export type { AppendResult } from './spool-appends.ts';
+
 export type { SpoolEvent } from './spool-condition.ts';
 export type { Ticket } from './state/take-fairly.ts';
 

@@ -13,6 +13,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { narrowed } from '@ron/auth/narrowed';
 import { KmsClient, type AuthorizedRequest } from '@ron/client';
 import { reachPrivately, type Reach } from '@ron/client/node';
+import { POLICIES } from '@ron/kernel';
 import { readSecretFile } from '@ron/log';
 import { splitKid } from '@ron/proto';
 import type { ServiceRuntime } from '@ron/service';
@@ -21,8 +22,6 @@ import type { InteropConfig } from '../config.ts';
 import type { Upstream } from './upstream.ts';
 
 const TENANT = 'interop';
-/** `run` limits the call, and its callers repeat it. */
-const ONCE = { tries_max: 1, backoff_ms: () => 0 } as const;
 
 /** Runs one call to kms within the deadline `kms`. */
 export type KmsCall = <T>(op: string, signal: AbortSignal, work: (signal: AbortSignal) => Promise<T>) => Promise<T>;
@@ -56,7 +55,7 @@ export class KmsAccess {
     return call(op, signal, async (within) => {
       const token = await readSecretFile(capability_file);
       const authorize = ({ body }: AuthorizedRequest): string => narrowed(token, { audience: 'kms', body });
-      return await work(new KmsClient({ ...this.#reach, authorize, connect_ms, policy: ONCE }), within);
+      return await work(new KmsClient({ ...this.#reach, authorize, connect_ms, policy: POLICIES.once }), within);
     });
   }
 

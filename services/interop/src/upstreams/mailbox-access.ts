@@ -1,18 +1,19 @@
 /**
  * Sends batches of webhooks to mailbox, for the sender and the spool drainer.
  *
- * Contract: `send` resolves with one result for each message, in order; an answer that does not fit is an error of mailbox. Tries
+ * Contract: `send` resolves with one result for each message, in order. Messages of a topic keep their
+ * order: a small one does not pass a large one that finds no room. An answer that does not fit is an error of mailbox. Tries
  * share the deadline `mailbox`; messages have idempotency keys, so a further try stores none twice. The capability is narrowed
  * to each batch, and read anew after mailbox refused it.
  * `isReady` is for the sender, `canTry` for the drainer, which also works in a brownout.
  * Bound: as `MailboxClient.send`; callers bound the batches in flight. Overflow: `breaker_open` while the breaker is open.
- * Cancellation: by the signal of the call; the messages may be stored then.
+ * Cancellation: by the deadline `mailbox`; the messages may be stored then.
  */
 import { narrowed } from '@ron/auth/narrowed';
 import { MailboxClient, type AuthorizedRequest } from '@ron/client';
 import { reachPrivately } from '@ron/client/node';
 import { isRonError, RonError, type Deadline } from '@ron/kernel';
-import type { OutgoingMessage, SendOptions, SendResult } from '@ron/proto';
+import type { OutgoingMessage, SendResult } from '@ron/proto';
 import { CapabilityFile } from './capability-file.ts';
 import type { Retry, Upstream } from './upstream.ts';
 
@@ -22,7 +23,7 @@ export interface MailboxAccessInit {
   readonly capability_file: string;
   readonly connect_ms: number;
   /** A fresh deadline for a batch with all its tries. */
-  readonly sending: (signal: AbortSignal | undefined) => Deadline;
+  readonly sending: () => Deadline;
   /** Retries `deliver`. */
   readonly retry: Retry;
 }
@@ -54,16 +55,12 @@ export class MailboxAccess {
     return this.#capability_problem ?? this.#init.upstream.problem;
   }
 
-  async send(
-    messages: readonly OutgoingMessage[],
-    how: SendOptions = {},
-    signal?: AbortSignal,
-  ): Promise<readonly SendResult[]> {
+  async send(messages: readonly OutgoingMessage[]): Promise<readonly SendResult[]> {
     const { upstream, sending, retry } = this.#init;
-    using deadline = sending(signal);
+    using deadline = sending();
     try {
       await deadline.within(this.#file.token());
-      const work = (within: AbortSignal): Promise<readonly SendResult[]> => this.#sendOnce(messages, how, within);
+      const work = (within: AbortSignal): Promise<readonly SendResult[]> => this.#sendOnce(messages, within);
       // [interop I-4] All tries share one deadline.
       const results = await upstream.callIdempotent('send', deadline, work, retry);
       this.#capability_problem = undefined;
@@ -74,13 +71,9 @@ export class MailboxAccess {
     }
   }
 
-  async #sendOnce(
-    messages: readonly OutgoingMessage[],
-    how: SendOptions,
-    signal: AbortSignal,
-  ): Promise<readonly SendResult[]> {
+  async #sendOnce(messages: readonly OutgoingMessage[], signal: AbortSignal): Promise<readonly SendResult[]> {
     // The client checks that there is one result for each message, with the hash of its payload.
-    const results = await this.#client.send(messages, { ...how, signal });
+    const results = await this.#client.send(messages, { ordered: true, signal });
     for (const [at, { id }] of messages.entries()) {
       const result = results[at]!;
       if (id !== undefined && !('error' in result) && !result.duplicate && result.id !== id)

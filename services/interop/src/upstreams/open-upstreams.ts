@@ -6,7 +6,7 @@
  */
 import { JsonCalls } from '@ron/client/calls';
 import { reach } from '@ron/client/node';
-import { Brownout, type Broadcast, type BrownoutInit, type Cell } from '@ron/kernel';
+import { Brownout, POLICIES, type Broadcast, type BrownoutInit, type Cell } from '@ron/kernel';
 import type { BrownoutUpstream, UpstreamName } from '@ron/proto';
 import type { ServiceRuntime } from '@ron/service';
 import type { concurrency } from '../concurrency.ts';
@@ -103,8 +103,7 @@ function targetsOf({ interop, auth }: UpstreamsInit['config']): Readonly<Record<
 /** `/readyz` fails while a hard gate of the upstream is closed, such as a replay. It needs no capability. */
 function probeOf({ url, pin }: Target, connect_ms: number): WatchedUpstream['probe'] {
   if (url === undefined) return undefined;
-  const once = { tries_max: 1, backoff_ms: () => 0 };
-  const calls = new JsonCalls('', { ...reach(url, pin), connect_ms, policy: once });
+  const calls = new JsonCalls('', { ...reach(url, pin), connect_ms, policy: POLICIES.once });
   return (signal) => calls.get('probe', 'readyz', signal);
 }
 
@@ -120,7 +119,7 @@ function openSends(
     url,
     capability_file,
     connect_ms,
-    sending: (signal) => runtime.deadline('mailbox', signal === undefined ? {} : { signal }),
+    sending: () => runtime.deadline('mailbox'),
     retry: (work, within) => runtime.retry('deliver', work, within),
   });
 }

@@ -211,6 +211,7 @@ test('off sheds nothing in a breach, on sheds all, and both end by themselves', 
     await sentinel.tick(NEVER);
     sentinel.set({ mode: 'off', until_ms: sched.wall_ms() + 5000 });
     assert.deepEqual([sentinel.sheds('storage'), sentinel.problem, sentinel.mode().active], [false, undefined, false]);
+    assert.equal(bench.upstreams.storage.upstream.problem, undefined, 'nothing is shed');
     await bench.seconds(6);
     assert.equal(sentinel.sheds('storage'), true, 'the breach has lasted');
     sentinel.set({ mode: 'on', until_ms: sched.wall_ms() + 60_000, why: 'move of the disks' });
@@ -219,6 +220,7 @@ test('off sheds nothing in a breach, on sheds all, and both end by themselves', 
       BROWNOUT_UPSTREAMS.map(() => [true, false]),
     );
     assert.match(sentinel.problem!, /^bridges are shed until 20.*Z: move of the disks$/);
+    assert.equal(bench.upstreams.passport.upstream.problem, 'an operator set the brownout mode to on');
     await bench.seconds(61);
     assert.deepEqual([sentinel.sheds('mailbox'), sentinel.mode().mode], [false, 'auto']);
     assert.deepEqual(

@@ -30,8 +30,8 @@ export interface CallInit {
   readonly deadline?: Deadline | undefined;
   /** The latency at which the upstream counts as slow. */
   readonly slow_ms: number;
-  /** The breaker waits for this call to close. */
-  readonly isProbe: boolean;
+  /** The half-open breaker waits for this call. */
+  readonly isTrial: boolean;
   /** Gives the permit back; called once. */
   readonly onVerdict: (outcome: Outcome) => void;
   /** Takes the sample; called once, unless the outcome is `none`. */
@@ -61,11 +61,11 @@ export class UpstreamCall implements Disposable {
   }
 
   /**
-   * The upstream took or sent bytes. That closes a half-open breaker: it counts a probe without a verdict as failed after its
+   * The upstream took or sent bytes. That closes a half-open breaker: it counts a trial call without a verdict as failed after its
    * cooldown, and a stream may take longer.
    */
   progress(): void {
-    if (this.#init.isProbe) this.#giveVerdict('ok');
+    if (this.#init.isTrial) this.#giveVerdict('ok');
   }
 
   end(): void {

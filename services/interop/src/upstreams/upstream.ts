@@ -81,11 +81,12 @@ export class Upstream {
     return this.#init.brownout?.state.isActive ?? false;
   }
 
-  /** For the gates of `/readyz`. */
+  /** For the gates of `/readyz`. A brownout that sheds nothing, because the mode is `off`, is none. */
   get problem(): string | undefined {
     if (this.missing !== undefined) return this.missing;
     if (this.#init.breaker.state !== 'closed') return `the breaker for ${this.name} is ${this.#init.breaker.state}`;
-    return this.breach;
+    if (!this.sheds) return undefined;
+    return this.breach ?? 'an operator set the brownout mode to on';
   }
 
   /** Why it is in a brownout: the figures at its start. */
@@ -126,7 +127,7 @@ export class Upstream {
   begin(op: string, deadline?: Deadline): UpstreamCall {
     const { name, breaker, slow_ms } = this.#init;
     if (this.missing !== undefined) throw new RonError('not_ready', this.missing, { op, reason: REASON });
-    const isProbe = breaker.state === 'half_open';
+    const isTrial = breaker.state === 'half_open';
     const permit = breaker.tryAcquire();
     if (permit === undefined) throw this.#refusal(op);
     return new UpstreamCall({
@@ -134,7 +135,7 @@ export class Upstream {
       op,
       deadline,
       slow_ms,
-      isProbe,
+      isTrial,
       onVerdict: (outcome) => permit.settle(VERDICTS[outcome]),
       onSample: this.#onSample,
     });
@@ -148,7 +149,7 @@ export class Upstream {
       op: 'probe',
       deadline,
       slow_ms,
-      isProbe: false,
+      isTrial: false,
       onVerdict: () => undefined,
       onSample: this.#record,
     });

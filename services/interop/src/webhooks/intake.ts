@@ -1,5 +1,5 @@
 /**
- * A webhook from its first header to its answer, in the order that keeps forgers out:
+ * A webhook from its first header to its answer, in this order, so that a forged one costs least:
  *
  *     provider, network, Origin, rate of the address --> body --> signature --> limits of the provider --> rate of the listener
  *       --> BLAKE3, queue `webhooks` --> mailbox or spool --> receipt --> 202
@@ -17,7 +17,7 @@ import type { Sender } from '../delivery/sender.ts';
 import { unknownProvider } from '../providers/provider-table.ts';
 import type { Provider, Providers } from '../providers/providers.ts';
 import { reasonOf } from '../reasons.ts';
-import type { Delivery } from '../spool/spool.ts';
+import type { Delivery } from '../mailbox/delivery.ts';
 import type { SourceChecks } from './source-checks.ts';
 import { idempotencyKey } from './idempotency-key.ts';
 import { messageHeaders } from './message-headers.ts';
@@ -34,7 +34,7 @@ export interface IntakeInit {
   readonly sender: Pick<Sender, 'store'>;
   readonly recorder: DeliveryRecorder;
   readonly tolerance_ms: () => number;
-  /** The time from the last byte of a request to its answer. */
+  /** The time from the limits of the provider to the answer. */
   readonly requestDeadline: (parent: Deadline) => Deadline;
 }
 

@@ -1,8 +1,8 @@
 /**
  * The checks of a webhook request before its body is read: provider, source network, `Origin`, rate of the address.
  *
- * Contract: a refused request costs no memory and no limit of the provider: a forger could use those up. A forgery whose refusal
- * cost Ed25519 checks costs its address more than one request.
+ * Contract: a refused request costs no memory and no limit of the provider: a forger could use those up. Each
+ * Ed25519 check of a refused request is charged to its address.
  */
 import { inNetworks } from '@ron/auth';
 import { RonError } from '@ron/kernel';

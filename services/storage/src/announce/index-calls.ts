@@ -2,6 +2,7 @@
 import { narrowed } from '@ron/auth/narrowed';
 import { JsonCalls, type AuthorizedRequest } from '@ron/client/calls';
 import { reachPrivately } from '@ron/client/node';
+import { POLICIES } from '@ron/kernel';
 import { readSecretFile } from '@ron/log';
 import type { AnnounceDto, AnnouncedDto } from '@ron/proto';
 
@@ -13,9 +14,6 @@ export interface IndexCallsInit {
   readonly deadline_ms: number;
 }
 
-/** The caller retries. */
-const ONCE = { tries_max: 1, backoff_ms: () => 0 } as const;
-
 export type Announce = (announcement: AnnounceDto, signal: AbortSignal) => Promise<AnnouncedDto>;
 
 export function announceTo({ url, capability_file, deadline_ms }: IndexCallsInit): Announce {
@@ -23,7 +21,7 @@ export function announceTo({ url, capability_file, deadline_ms }: IndexCallsInit
   return async (announcement, signal) => {
     const token = await readSecretFile(capability_file);
     const authorize = ({ body }: AuthorizedRequest): string => narrowed(token, { audience: 'index', body });
-    const calls = new JsonCalls('', { ...index, authorize, deadline_ms, policy: ONCE });
+    const calls = new JsonCalls('', { ...index, authorize, deadline_ms, policy: POLICIES.once });
     return await calls.post('announce', 'announce', announcement, signal);
   };
 }

@@ -14,7 +14,7 @@ import { isRonError, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import type { Descriptor } from '@ron/proto';
 
-export interface CatalogEntry {
+interface CatalogEntry {
   readonly name: string;
   readonly revision: number;
   readonly secret_version: number;

@@ -225,12 +225,6 @@ test('no temporary file stays: of a full disk at once, of a crash at the next st
   assert.deepEqual(await left(), []);
 });
 
-test('a second process is refused', async (t) => {
-  const dir = tempDirFor(t);
-  await using _ = await openTest({ dir });
-  await assert.rejects(openTest({ dir }), { code: 'conflict' });
-});
-
 test('after a power failure at any step, each provider is the old one or the new one, and it is not closed', async () => {
   const disk = new CrashFileSystem();
   const acked: { readonly at: number; readonly holds: string }[] = [];

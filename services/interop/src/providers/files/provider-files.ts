@@ -1,7 +1,6 @@
 /**
  * The files of the providers: one sealed file each, and the catalog.
  *
- *     providers/lock              held by this process
  *     providers/catalog           the newest revision of each provider
  *     providers/<name>.sealed     descriptor and secrets
  *
@@ -12,7 +11,7 @@
  */
 import { join } from 'node:path';
 import type { SealedFile, Unlock } from '@ron/custody/sealed';
-import { NEVER, RonError } from '@ron/kernel';
+import { NEVER } from '@ron/kernel';
 import { rethrowDisk, type FileSystem } from '@ron/log';
 import { Catalog } from './catalog.ts';
 import { loadProviders, type FileState, type LoadedProviders } from './load-providers.ts';
@@ -36,7 +35,6 @@ export interface ProviderFilesInit {
 interface OpenedFiles {
   readonly init: ProviderFilesInit;
   readonly dir: ProviderDir;
-  readonly lock: Disposable | undefined;
   readonly catalog: Catalog;
   readonly loaded: LoadedProviders;
 }
@@ -44,15 +42,13 @@ interface OpenedFiles {
 export class ProviderFiles implements AsyncDisposable {
   readonly #init: ProviderFilesInit;
   readonly #dir: ProviderDir;
-  readonly #lock: Disposable | undefined;
   readonly #catalog: Catalog;
   readonly #open: Map<string, ProviderFile>;
   readonly #states: Map<string, FileState>;
 
-  private constructor({ init, dir, lock, catalog, loaded }: OpenedFiles) {
+  private constructor({ init, dir, catalog, loaded }: OpenedFiles) {
     this.#init = init;
     this.#dir = dir;
-    this.#lock = lock;
     this.#catalog = catalog;
     this.#open = loaded.files;
     this.#states = loaded.states;
@@ -61,23 +57,15 @@ export class ProviderFiles implements AsyncDisposable {
   static async open(init: ProviderFilesInit): Promise<ProviderFiles> {
     const { unlock, warn, signal } = init;
     await init.fs.makeDir(init.dir).catch(rethrowDisk);
-    const lock = init.fs.lock?.(join(init.dir, 'lock'));
-    if (init.fs.lock !== undefined && lock === undefined)
-      throw new RonError('conflict', `${init.dir} is in use by another process`);
-    try {
-      // The directory has a lock for all files.
-      const fs = withoutLock(init.fs);
-      const dir = new ProviderDir({ dir: init.dir, unlock, fs, warn });
-      const names = await dir.names();
-      const catalog = await Catalog.open({ path: join(init.dir, 'catalog'), unlock, fs, names, signal });
-      const loaded = await loadProviders({ dir, catalog, signal });
-      const files = new ProviderFiles({ init, dir, lock, catalog, loaded });
-      await files.#recordNewer();
-      return files;
-    } catch (error) {
-      lock?.[Symbol.dispose]();
-      throw error;
-    }
+    // The lock of the data directory covers all files.
+    const fs = withoutLock(init.fs);
+    const dir = new ProviderDir({ dir: init.dir, unlock, fs, warn });
+    const names = await dir.names();
+    const catalog = await Catalog.open({ path: join(init.dir, 'catalog'), unlock, fs, names, signal });
+    const loaded = await loadProviders({ dir, catalog, signal });
+    const files = new ProviderFiles({ init, dir, catalog, loaded });
+    await files.#recordNewer();
+    return files;
   }
 
   get states(): ReadonlyMap<string, FileState> {
@@ -159,7 +147,6 @@ export class ProviderFiles implements AsyncDisposable {
   async close(): Promise<void> {
     await Promise.all([...this.#open.values()].map((file) => file.close()));
     await this.#catalog.close();
-    this.#lock?.[Symbol.dispose]();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -3,7 +3,7 @@
  *
  * Contract: after a failure it tries again with a growing pause; a provider that fails does not block the others. An ended secret is not
  * accepted anyway; its bytes are removed from the disk within `CHECK_MS`, or once kms and the disk answer.
- * Bound: one provider at a time; `FAILURES_MAX` failures in one round. Cancellation: by `stopping`, which it then ends for.
+ * Bound: one provider at a time; `FAILURES_MAX` failures in one round. Cancellation: ends with `stopping`.
  */
 import { sched, type Notify } from '@ron/kernel';
 

@@ -31,7 +31,7 @@ const EVENT_BODY_BYTES_MAX = 64 * 1024;
 
 export const standardPrefix = (id: string, time: string): string => `${id}.${time}.`;
 
-export const isStandardId = (id: string): boolean => isPlainText(id) && !id.includes('.');
+const isStandardId = (id: string): boolean => isPlainText(id) && !id.includes('.');
 
 export function parseStandard(request: SignedRequest): Parsed {
   const id = soleHeader(request, STANDARD.id);

@@ -1,6 +1,6 @@
 /** Deliveries and a mailbox for the tests of the spool. */
 import { Deadline, NEVER, RonError } from '@ron/kernel';
-import { formatUlid, type OutgoingMessage, type SendOptions, type SendResult, type WebhookReceipt } from '@ron/proto';
+import { formatUlid, type OutgoingMessage, type SendResult, type WebhookReceipt } from '@ron/proto';
 import type { MailboxDrain, MailboxSends } from '../../mailbox/mailbox.ts';
 import { FullTopics } from '../../mailbox/full-topics.ts';
 import type { SpooledDelivery } from '../store/delivery-record.ts';
@@ -58,7 +58,7 @@ export async function takeAll(spool: Spool, limits = { messages: 128, bytes: MIB
   return taken;
 }
 
-/** A mailbox that keeps one message for each key, and the order of ordered calls. */
+/** A mailbox that keeps one message for each key, and the order of the messages of a topic. */
 export class FakeMailbox implements MailboxDrain, MailboxSends {
   isReady = true;
   canTry = true;
@@ -72,7 +72,7 @@ export class FakeMailbox implements MailboxDrain, MailboxSends {
   refuse: (message: OutgoingMessage) => 'full' | 'large' | 'topic' | undefined = () => undefined;
   onSend: () => Promise<void> = () => Promise.resolve();
 
-  async send(messages: readonly OutgoingMessage[], { ordered }: SendOptions = {}): Promise<readonly SendResult[]> {
+  async send(messages: readonly OutgoingMessage[]): Promise<readonly SendResult[]> {
     this.calls.push(messages.map(({ id }) => id!));
     await this.onSend();
     if (this.isAway) throw new RonError('unreachable', 'mailbox is away');
@@ -80,7 +80,7 @@ export class FakeMailbox implements MailboxDrain, MailboxSends {
     return messages.map((message) => {
       if (refused.has(message.topic)) return { error: 'full', detail: 'an earlier message was refused' };
       const result = this.#store(message);
-      if (ordered === true && 'error' in result && result.error !== 'conflict') refused.add(message.topic);
+      if ('error' in result && result.error !== 'conflict') refused.add(message.topic);
       return result;
     });
   }
