@@ -47,8 +47,8 @@ const ENGINES: Readonly<Record<string, () => Engine>> = {
 
 /** The decoded body. Without an encoding it is the source itself. Throws `unsupported_media` before anything is read. */
 export function decodeBody(source: Readable, content_encoding: string | undefined, init: DecodeInit): Readable {
-  const coding = content_encoding === undefined ? 'identity' : content_encoding.trim().toLowerCase();
-  if (coding === 'identity') return source;
+  const coding = codingOf(content_encoding);
+  if (coding === undefined) return source;
   const name = coding === 'x-gzip' ? 'gzip' : coding;
   if (!Object.hasOwn(ENGINES, name)) {
     throw new RonError('unsupported_media', 'the body must be encoded with one of gzip, br, zstd, or not at all', {
@@ -158,4 +158,10 @@ class DecodedBody extends Readable {
   readonly #onAbort = (reason: unknown): void => {
     this.destroy(reason instanceof Error ? reason : new RonError('canceled', 'reading the body was given up'));
   };
+}
+
+/** The coding of a body, in lower case; undefined for `identity` and for a missing header. Codings are case-insensitive (RFC 9110, 8.4.1). */
+export function codingOf(content_encoding: string | undefined): string | undefined {
+  const coding = content_encoding?.trim().toLowerCase();
+  return coding === 'identity' ? undefined : coding;
 }

@@ -1,3 +1,4 @@
+export { codingOf } from '@ron/http';
 export { parseBind } from './listen/bind.ts';
 export { chooseVariant } from './bytes/accept-encoding.ts';
 export * from './bytes/bao-slice.ts';
@@ -23,6 +24,8 @@ export * from './bytes/range.ts';
 export type { ReasonsInit } from './answer/reasons.ts';
 export * from './table/readiness.ts';
 export * from './proxy/reverse-proxy.ts';
+export { limitQueueWait } from './request/queue-wait-limit.ts';
+export { SlotLimit } from './guards/slot-limit.ts';
 export * from './table/routes.ts';
 export { schemaCheck } from './table/schema-check.ts';
 export { Type, type JsonSchema, type Static } from './table/schema.ts';

@@ -61,7 +61,7 @@ export async function openParts(context: InteropContext) {
     tolerance_ms: () => current.value.webhooks.tolerance,
     requestDeadline: (parent) => runtime.deadline('request', { parent }),
   });
-  const bridge = openBridge(context, upstreams);
+  const bridge = openBridge(context, upstreams, queues.puts);
   const { sentinel } = upstreams;
   measureParts(metrics, { recorder, audit, sink, providers, receipts, spool, drainer, unverified, sentinel });
   const writeAudit = (event: AuditEvent): void => void audit.pushDropOldest(event);
@@ -82,7 +82,7 @@ export async function openParts(context: InteropContext) {
     recorder,
     sink,
     audit: writeAudit,
-    ...bridge,
+    bridge,
   };
 }
 

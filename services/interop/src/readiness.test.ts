@@ -29,11 +29,16 @@ const upstreams = (name?: string): GatesInit['upstreams'] => {
     },
   };
 };
+const bridge = (name: string): GatesInit['bridge'] => {
+  const sample = (each: string) => (): string | undefined => (each === name ? WHY : undefined);
+  return { problems: { slots: sample('slots'), passport: sample('passport') } };
+};
 const SOUND: GatesInit = {
   receipts: NONE,
   providers: NONE,
   spool: NONE,
   missing: undefined,
+  bridge: { problems: { slots: () => undefined, passport: () => undefined } },
   queues: queues(),
   upstreams: upstreams(),
 };
@@ -51,6 +56,12 @@ const CASES: Readonly<Record<string, Case>> = {
   'a spool that is missing': { closes: ['spool'], lanes: ['bridge'], init: { missing: missing('spool') } },
   'a slow queue of webhooks': { closes: ['queues'], lanes: ['bridge'], init: { queues: queues('webhooks') } },
   'a slow queue of reads': { closes: ['queues'], lanes: ['bridge'], init: { queues: queues('reads') } },
+  'slots of /put that are taken': { closes: ['put_queue'], lanes: ['put'], init: { bridge: bridge('slots') } },
+  'a capability for passport that is refused': {
+    closes: ['passport'],
+    lanes: ['put'],
+    init: { bridge: bridge('passport') },
+  },
   'a slow queue of puts': {
     closes: ['queues', 'put_queue'],
     lanes: ['bridge', 'put'],

@@ -18,6 +18,7 @@ export interface GatesInit {
   readonly spool: Troubled;
   /** Undefined in amnesia. */
   readonly missing: Pick<MissingLogs, 'problem'> | undefined;
+  readonly bridge: { readonly problems: Readonly<Record<'slots' | 'passport', Sample>> };
   readonly queues: Readonly<Record<'reads' | 'puts' | 'webhooks', { readonly overloaded: boolean }>>;
   readonly upstreams: { readonly problems: Readonly<Record<'brownout' | 'mailbox' | 'storage' | 'passport', Sample>> };
 }
@@ -27,22 +28,23 @@ export function gatesOf({
   providers,
   spool,
   missing,
+  bridge,
   queues,
   upstreams,
 }: GatesInit): Readonly<Record<string, GateInit>> {
   const { problems } = upstreams;
-  const bridge = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['bridge'], sample });
-  const put = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['put'], sample });
+  const ofBridge = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['bridge'], sample });
+  const ofPut = (sample: Sample): GateInit => ({ kind: 'soft', lanes: ['put'], sample });
   return {
-    receipts: bridge(() => receipts.problem ?? missing?.problem('receipts')),
+    receipts: ofBridge(() => receipts.problem ?? missing?.problem('receipts')),
     providers: { kind: 'soft', sample: () => providers.problem },
-    brownout: bridge(problems.brownout),
-    queues: bridge(() => overloaded(queues)),
-    put_queue: put(() => overloaded({ puts: queues.puts })),
-    spool: bridge(() => spool.problem ?? missing?.problem('spool')),
-    mailbox: bridge(problems.mailbox),
-    storage: put(problems.storage),
-    passport: put(problems.passport),
+    brownout: ofBridge(problems.brownout),
+    queues: ofBridge(() => overloaded(queues)),
+    put_queue: ofPut(() => overloaded({ puts: queues.puts }) ?? bridge.problems.slots()),
+    spool: ofBridge(() => spool.problem ?? missing?.problem('spool')),
+    mailbox: ofBridge(problems.mailbox),
+    storage: ofPut(problems.storage),
+    passport: ofPut(() => problems.passport() ?? bridge.problems.passport()),
   };
 }
 

@@ -31,8 +31,8 @@ export const interop = defineService({
     const parts = await openParts(context);
     const { queues, sender, drainer, receipts, providers, upstreams, recorder, sink } = parts;
     return {
-      routes: routes({ ...parts, guardReads: context.config.auth.reads }),
-      lanes: { read: queues.reads, put: queues.puts },
+      routes: routes({ ...parts, ...parts.bridge, guardReads: context.config.auth.reads }),
+      lanes: { read: queues.reads },
       reasons: REASONS,
       // Forged requests must not spend the rate of verified ones.
       charges_late: true,

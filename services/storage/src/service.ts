@@ -11,12 +11,12 @@
  *        `-- bytes in RAM or in the page cache         `--> events(1024) --> event log
  *            are answered here
  */
+import { limitQueueWait } from '@ron/ingress';
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
 import { concurrency } from './concurrency.ts';
 import { schema, type StorageConfig } from './config.ts';
 import { eventLevel } from './events.ts';
 import { durabilityMeter } from './objects/durability-meter.ts';
-import { limitQueueWait } from './objects/queue-wait-limit.ts';
 import { openParts } from './parts.ts';
 import { gatesOf } from './readiness.ts';
 import { routes } from './routes.ts';

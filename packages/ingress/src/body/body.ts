@@ -11,7 +11,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { RonError } from '@ron/kernel';
-import { decodeBody } from '@ron/http';
+import { codingOf, decodeBody } from '@ron/http';
 import type { Phase2 } from '@ron/proto';
 import { insist } from '../guards/access.ts';
 import { BodyReader } from './body-reader.ts';
@@ -42,7 +42,7 @@ export class Body implements AsyncIterable<Uint8Array> {
     // [storage I-10] [kms I-10] [index I-10] [edge I-10] [interop I-10] The declared length is checked before the body is read, received bytes as they arrive.
     if (Number(headerText(req, 'content-length') ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
     const encoding = headerText(req, 'content-encoding');
-    const isPlain = encoding === undefined || encoding === 'identity';
+    const isPlain = codingOf(encoding) === undefined;
     this.#bytes_max = isPlain ? limits.bytes_max : limits.decompress_abs_bytes;
     this.#wire_bytes_max = isPlain ? undefined : limits.bytes_max;
     this.#wire_start_bytes = req.socket.bytesRead;

@@ -1,10 +1,10 @@
 /**
- * Slots for long-running requests: parked handlers and event streams, which hold no in-flight permit, and forwarded
- * requests.
+ * Slots for long-running requests: parked handlers and event streams, which hold no in-flight permit, forwarded requests, and
+ * bodies of slow clients.
  *
- * Contract: never more than `max` slots are taken, and never more than half of them by one client address. Internal
- * callers have no address and are bounded by `max` alone.
- * Bound: one map entry for each address that holds a slot. Overflow: refused at once, and `onRefused` is called.
+ * Contract: never more than `max` slots are taken, and never more than a share of them by one holder, such as a client address.
+ * Internal callers have no holder and are bounded by `max` alone.
+ * Bound: one map entry for each holder. Overflow: refused at once, and `onRefused` is called.
  *
  *   const slots = new SlotLimit(256, () => refusals.inc());
  *   if (!slots.tryTake(address)) throw new RonError('busy', 'too many requests are parked');
@@ -13,40 +13,43 @@
 import { assert } from '@ron/kernel';
 import type { ClientAddress } from '@ron/kernel';
 
-export class SlotLimit {
+const SHARE = 0.5;
+
+export class SlotLimit<H = ClientAddress> {
   readonly #max: number;
-  readonly #per_address_max: number;
-  readonly #byAddress = new Map<ClientAddress, number>();
+  readonly #per_holder_max: number;
+  readonly #byHolder = new Map<H, number>();
   readonly #onRefused: () => void;
   #taken = 0;
 
-  constructor(max: number, onRefused: () => void) {
+  /** `share`: the part of `max` that one holder may take. */
+  constructor(max: number, onRefused: () => void, share = SHARE) {
     this.#max = max;
     this.#onRefused = onRefused;
-    this.#per_address_max = Math.ceil(max / 2);
+    this.#per_holder_max = Math.ceil(max * share);
   }
 
   get taken(): number {
     return this.#taken;
   }
 
-  tryTake(address: ClientAddress | undefined): boolean {
-    const held = address === undefined ? 0 : (this.#byAddress.get(address) ?? 0);
-    if (this.#taken >= this.#max || held >= this.#per_address_max) {
+  tryTake(holder: H | undefined): boolean {
+    const held = holder === undefined ? 0 : (this.#byHolder.get(holder) ?? 0);
+    if (this.#taken >= this.#max || held >= this.#per_holder_max) {
       this.#onRefused();
       return false;
     }
-    if (address !== undefined) this.#byAddress.set(address, held + 1);
+    if (holder !== undefined) this.#byHolder.set(holder, held + 1);
     this.#taken += 1;
     return true;
   }
 
-  give(address: ClientAddress | undefined): void {
+  give(holder: H | undefined): void {
     assert(this.#taken > 0, 'a slot is returned once');
     this.#taken -= 1;
-    if (address === undefined) return;
-    const left = (this.#byAddress.get(address) ?? 1) - 1;
-    if (left === 0) this.#byAddress.delete(address);
-    else this.#byAddress.set(address, left);
+    if (holder === undefined) return;
+    const left = (this.#byHolder.get(holder) ?? 1) - 1;
+    if (left === 0) this.#byHolder.delete(holder);
+    else this.#byHolder.set(holder, left);
   }
 }

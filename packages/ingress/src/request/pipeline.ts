@@ -7,6 +7,7 @@
  * runs in a worker of that queue, under the deadline of the request. Every failure becomes one problem answer.
  * Bound and cancellation: those of the exchange; nothing else is held.
  */
+import { codingOf } from '@ron/http';
 import { RonError, sched } from '@ron/kernel';
 import type { AccessCheck, AccessFacts, AccessGrant, AccessVerdict, Phase2 } from '@ron/proto';
 import { insist, refusalError } from '../guards/access.ts';
@@ -264,7 +265,7 @@ export class Pipeline {
 }
 
 function requireNoCoding(coding: string | undefined): void {
-  if (coding !== undefined && coding !== 'identity')
+  if (codingOf(coding) !== undefined)
     throw new RonError('unsupported_media', 'this route accepts bodies without Content-Encoding only');
 }
 

@@ -2,7 +2,8 @@
  * `POST /v1/passport/exchange` with the capability of interop.
  *
  * Contract: the capability is narrowed to each request, and read anew after passport refused it. The answer is checked: a token
- * that is not for storage is an error of passport.
+ * that is not for storage is an error of passport. `problem` says why the capability of interop cannot be used; its clients get a
+ * text without paths.
  * Bound: one try; the caller retries. Cancellation: by the signal.
  */
 import { inspectToken } from '@ron/auth';
@@ -13,9 +14,6 @@ import { isRonError, POLICIES, RonError } from '@ron/kernel';
 import type { ExchangeInit, ExchangeVerdict } from '@ron/proto';
 import type { CapabilityFile } from '../upstreams/capability-file.ts';
 
-/** One try. */
-export type ExchangeOnce = (request: ExchangeInit, signal: AbortSignal) => Promise<ExchangeVerdict>;
-
 export interface PassportExchangeInit {
   readonly way: Reach;
   /** With scope `passport:exchange`. */
@@ -23,32 +21,53 @@ export interface PassportExchangeInit {
   readonly connect_ms: number;
 }
 
-export function exchangeByPassport({ way, file, connect_ms }: PassportExchangeInit): ExchangeOnce {
-  const authorize = ({ body }: AuthorizedRequest): string => narrowed(file.current, { audience: 'passport', body });
-  const client = new PassportClient({ ...way, authorize, connect_ms, policy: POLICIES.once });
-  return async (request, signal) => {
-    await readable(file);
+export class PassportExchange {
+  readonly #file: PassportExchangeInit['file'];
+  readonly #client: PassportClient;
+  #problem: string | undefined;
+
+  constructor({ way, file, connect_ms }: PassportExchangeInit) {
+    const authorize = ({ body }: AuthorizedRequest): string => narrowed(file.current, { audience: 'passport', body });
+    this.#file = file;
+    this.#client = new PassportClient({ ...way, authorize, connect_ms, policy: POLICIES.once });
+  }
+
+  /** For the gate `passport`: at the last exchange. */
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
+  async exchange(request: ExchangeInit, signal: AbortSignal): Promise<ExchangeVerdict> {
+    await this.#readCapability();
     try {
-      const verdict = await client.exchange(request, signal);
+      const verdict = await this.#client.exchange(request, signal);
       if (verdict.ok) requireForStorage(verdict.token);
+      this.#problem = undefined;
       return verdict;
     } catch (error) {
       if (!(error instanceof AnswerError) || error.http_status >= 500 || error.http_status === 429) throw error;
-      file.forget();
+      this.#file.forget();
       // The token of the client is judged in the verdict: a refusal of the request concerns this node.
-      throw ofThisNode(`passport refuses the capability of interop: ${error.message}`, error);
+      throw this.#unusable(`passport refuses the capability of interop: ${error.message}`, error);
     }
-  };
-}
+  }
 
-async function readable(file: PassportExchangeInit['file']): Promise<void> {
-  try {
-    await file.token();
-  } catch (error) {
-    throw ofThisNode(
-      `interop has no capability for passport: ${isRonError(error) ? error.message : 'unreadable'}`,
-      error,
-    );
+  async #readCapability(): Promise<void> {
+    try {
+      await this.#file.token();
+    } catch (error) {
+      const why = isRonError(error) ? error.message : 'it is unreadable';
+      throw this.#unusable(`interop has no capability for passport: ${why}`, error);
+    }
+  }
+
+  #unusable(problem: string, cause: unknown): RonError {
+    this.#problem = problem;
+    return new RonError('not_ready', 'interop has no valid capability for passport', {
+      op: 'exchange',
+      reason: 'DOWNSTREAM_UNAVAILABLE',
+      cause,
+    });
   }
 }
 
@@ -61,8 +80,4 @@ function requireForStorage(token: unknown): void {
   }
   if (audience !== 'storage')
     throw new RonError('integrity', 'passport sent no capability for storage', { op: 'exchange' });
-}
-
-function ofThisNode(message: string, cause: unknown): RonError {
-  return new RonError('not_ready', message, { op: 'exchange', reason: 'DOWNSTREAM_UNAVAILABLE', cause });
 }

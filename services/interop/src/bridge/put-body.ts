@@ -3,7 +3,7 @@
  *
  * Bound: `WHOLE_BYTES_MAX` for a body of declared length without a coding, however small its pieces are; two chunks for any other. Cancellation: by the stream.
  */
-import { GrowingBytes, type RouteContext } from '@ron/ingress';
+import { codingOf, GrowingBytes, type RouteContext } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import { ADDRESS_PREFIX, isAddress, type Address } from '@ron/proto';
 import { chunksOf } from './chunks.ts';
@@ -14,17 +14,15 @@ type Headers = RouteContext['headers'];
 export const WHOLE_BYTES_MAX = 1024 * 1024;
 
 /** The beginning of a body: all of it, or its first chunks and those that may follow. */
-type Beginning =
-  | { readonly whole: Uint8Array }
-  | { readonly first: Uint8Array[]; readonly rest: AsyncGenerator<Uint8Array, void, void> };
+type Beginning = { readonly whole: Uint8Array } | StreamedBody;
+
+export interface StreamedBody {
+  readonly first: Uint8Array[];
+  readonly rest: AsyncGenerator<Uint8Array, void, void>;
+}
 
 /** Reads a body until it is complete, or too long to be kept. */
-export async function beginningOf({
-  body_bytes,
-  stream,
-  headers,
-}: Pick<RouteContext, 'body_bytes' | 'stream' | 'headers'>): Promise<Beginning> {
-  if (body_bytes !== undefined) return { whole: body_bytes };
+export async function beginningOf({ stream, headers }: Pick<RouteContext, 'stream' | 'headers'>): Promise<Beginning> {
   const length = declaredLength(headers);
   // The listener ends a body at its declared length.
   if (length !== undefined && length <= WHOLE_BYTES_MAX) return { whole: await wholeOf(stream) };
@@ -71,6 +69,5 @@ export function declaredLength(headers: Headers): number | undefined {
 }
 
 export function isCoded(headers: Headers): boolean {
-  const coding = headers['content-encoding'];
-  return coding !== undefined && coding !== 'identity';
+  return codingOf(headers['content-encoding']) !== undefined;
 }

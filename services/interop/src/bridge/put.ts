@@ -1,28 +1,30 @@
 /**
  * `POST /put`: stores a body in storage for a client of the bridge.
  *
- *     capability, rate, brownout --> body --> exchange --> storage
- *       up to 1 MiB and declared: whole, address known ------^
- *       otherwise: in chunks of 64 KiB; the last one only after the capability holds for the whole body
+ *     capability, rate, brownout, slot --> up to 1 MiB and declared: whole body, address known --> worker --> exchange --> storage
+ *                                      `-> otherwise: slot of a stream --> worker --> exchange --> storage, in chunks of 64 KiB;
+ *                                          the last one only after the capability holds for the whole body
  *
  * Contract: the token for storage is bound to the address of the body: computed if the body is complete in memory, stated by the
  * client (`X-Content-B3`) for a stream; otherwise to its declared or largest length. A body that the client's capability or the
  * stated address does not allow is never complete at storage, which then stores nothing; nor is one whose client leaves. The
  * receipt is passed on only if it names the address that was computed here.
  * Bound: a whole body has at most `WHOLE_BYTES_MAX`, a stream two chunks: the one that storage takes and the one after it.
- * The client is read at the pace of storage.
+ * The client is read at the pace of storage. A client that sends slowly holds neither a permit of the listener nor, for a whole
+ * body, a worker; it holds one of the slots, of which its subject never has all (put-slots.ts).
  * Cancellation: by the deadline `request` from the last byte on; before it by the limits of the listener on slow clients and by
  * `write_ms` on a slow storage. While storage takes no bytes the client is not read, so its leaving is seen within `write_ms`.
  */
 import { Blake3Hasher } from '@napi-rs/blake-hash';
 import { answerError } from '@ron/client';
 import type { NodeAnswer } from '@ron/client/node';
-import { json, type AnswerHeaders, type RouteAnswer, type RouteContext } from '@ron/ingress';
+import { json, type AnswerHeaders, type LaneQueue, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { onAbort, RonError, sched, type Deadline } from '@ron/kernel';
 import { formatAddress, type Address, type ObjectReceipt } from '@ron/proto';
 import type { Upstream } from '../upstreams/upstream.ts';
 import { bearerOf } from './bearer.ts';
-import { beginningOf, concat, declaredLength, isCoded, statedAddress } from './put-body.ts';
+import { beginningOf, concat, declaredLength, isCoded, statedAddress, type StreamedBody } from './put-body.ts';
+import type { PutSlots } from './put-slots.ts';
 import { refusalByStorage, StorageUpload } from './storage-upload.ts';
 import type { TokenExchange } from './token-exchange.ts';
 
@@ -35,6 +37,11 @@ export interface PutInit {
   readonly exchange: Pick<TokenExchange, 'forPut'>;
   /** The Unix socket of storage. */
   readonly socketPath: string;
+  /** For all requests, and for the streams among them. */
+  readonly requests: PutSlots;
+  readonly streams: PutSlots;
+  /** The queue of `put_pool`. It bounds the wait for a worker, not the work. */
+  readonly pool: LaneQueue;
   /** Why bodies are shed now; undefined: they are not. */
   readonly shed: () => string | undefined;
   /** The largest body. */
@@ -50,8 +57,12 @@ export interface PutInit {
 
 type Context = Pick<
   RouteContext,
-  'stream' | 'body_bytes' | 'headers' | 'headerValues' | 'corr_id' | 'grant' | 'deadline' | 'actsOn' | 'chargeRate'
+  'stream' | 'headers' | 'headerValues' | 'corr_id' | 'grant' | 'deadline' | 'actsOn' | 'chargeRate' | 'park'
 >;
+
+const LANE = 'put';
+/** Of a request without a capability, on a node that requires none. */
+const NO_SUBJECT = '-';
 
 export class PutBridge {
   readonly #init: PutInit;
@@ -65,21 +76,50 @@ export class PutBridge {
     const why = this.#init.shed();
     if (why !== undefined) throw new RonError('backpressure', why, { op: 'put', reason: 'BACKPRESSURE' });
     const stated = statedAddress(context.headerValues('x-content-b3'));
+    const subject = context.grant?.subject ?? NO_SUBJECT;
+    // [interop I-9]
+    using _ = this.#init.requests.take(subject);
     try {
-      const body = await beginningOf(context);
+      const body = await context.park(() => beginningOf(context));
       return 'whole' in body
-        ? await this.#putWhole(context, body.whole, stated)
-        : await this.#putStream(context, body.first, body.rest, stated);
+        ? await this.#submitWhole(context, body.whole, stated, subject)
+        : await this.#submitStream(context, body, stated, subject);
     } catch (error) {
       throw refusalByStorage(error);
     }
   }
 
-  async #putWhole(context: Context, body: Uint8Array, stated: Address | undefined): Promise<RouteAnswer> {
+  async #submitWhole(
+    context: Context,
+    body: Uint8Array,
+    stated: Address | undefined,
+    subject: string,
+  ): Promise<RouteAnswer> {
+    using deadline = this.#init.requestDeadline(context.deadline);
+    const put = (): Promise<RouteAnswer> => this.#putWhole(context, body, stated, deadline);
+    // Not under `deadline`: its error would hide that of the call which was late.
+    return await this.#init.pool.submit(LANE, context.deadline, put, subject);
+  }
+
+  async #submitStream(
+    context: Context,
+    body: StreamedBody,
+    stated: Address | undefined,
+    subject: string,
+  ): Promise<RouteAnswer> {
+    using _ = this.#init.streams.take(subject);
+    return await this.#init.pool.submit(LANE, context.deadline, () => this.#putStream(context, body, stated), subject);
+  }
+
+  async #putWhole(
+    context: Context,
+    body: Uint8Array,
+    stated: Address | undefined,
+    deadline: Deadline,
+  ): Promise<RouteAnswer> {
     const address = addressFrom(new Blake3Hasher().update(body));
     requireStated(stated, address);
     context.actsOn({ address });
-    using deadline = this.#init.requestDeadline(context.deadline);
     const token = await this.#init.exchange.forPut(bearerOf(context), { address }, deadline);
     using call = this.#init.storage.begin('put', deadline);
     try {
@@ -92,12 +132,7 @@ export class PutBridge {
     }
   }
 
-  async #putStream(
-    context: Context,
-    first: Uint8Array[],
-    rest: AsyncIterable<Uint8Array>,
-    stated: Address | undefined,
-  ): Promise<RouteAnswer> {
+  async #putStream(context: Context, { first, rest }: StreamedBody, stated: Address | undefined): Promise<RouteAnswer> {
     if (stated !== undefined) requireFact(context, stated);
     const length = declaredLength(context.headers);
     const bytes_max = length ?? (isCoded(context.headers) ? this.#init.decoded_bytes_max : this.#init.bytes_max);

@@ -13,13 +13,13 @@
 import { hash } from 'node:crypto';
 import { Cache } from '@ron/cache';
 import { RonError, sched, SingleFlight, type Deadline, type DeadlineInit } from '@ron/kernel';
-import type { Address, ExchangeInit } from '@ron/proto';
+import type { Address, ExchangeInit, ExchangeVerdict } from '@ron/proto';
 import type { Retry, Upstream } from '../upstreams/upstream.ts';
-import type { ExchangeOnce } from './passport-exchange.ts';
 
 export interface TokenExchangeInit {
   readonly passport: Pick<Upstream, 'callIdempotent'>;
-  readonly exchange: ExchangeOnce;
+  /** One try. */
+  readonly exchange: (request: ExchangeInit, signal: AbortSignal) => Promise<ExchangeVerdict>;
   /** Retries `exchange`. */
   readonly retry: Retry;
   /** A new deadline `passport`. */

@@ -2,7 +2,6 @@
 import { route, Type, type Route } from '@ron/ingress';
 import { ADDRESS_PATTERN, type Durability, type ObjectReceipt } from '@ron/proto';
 import type { PutBridge } from '../bridge/put.ts';
-import { WHOLE_BYTES_MAX } from '../bridge/put-body.ts';
 import type { Fields } from './fields.ts';
 
 const strict = { additionalProperties: false } as const;
@@ -36,12 +35,12 @@ export function putRoutes({ put, bytes_max, decoded_bytes_max }: PutRoutesInit):
       scope: 'interop:put',
       // Known at the end of the body.
       facts_later: ['address'],
-      lane: 'put',
+      // The bridge waits for a worker once it has a small body, or a slot for a stream.
+      lane: 'inline',
       // No deadline of its own: a body may take as long as its client keeps sending. `request` begins at its last byte.
       body: 'stream',
       body_bytes_max: bytes_max,
       decoded_bytes_max,
-      gather_bytes_max: WHOLE_BYTES_MAX,
       schema: { response: { 200: Receipt, 201: Receipt } },
       handler: (context) => put.handle(context),
     }),

@@ -146,7 +146,8 @@ describe('put', () => {
     const weak = await startBridge(t, { passport_scopes: ['passport:verify'], storage_socket: storage.path });
     const refused = await weak.put('x');
     assertReason(refused, 503, DOWN);
-    assert.match(refused.problem!.detail, /refuses the capability of interop/);
+    assert.equal(refused.problem!.detail, 'interop has no valid capability for passport');
+    assert.match(weak.problems.passport()!, /^passport refuses the capability of interop: .*passport:verify/);
     assert.equal(storage.requests.length, 0);
   });
 

@@ -34,17 +34,17 @@ const bridge = defineService({
     await openAuth({ dir: undefined });
     const queues = { reads: runtime.workQueue('reads'), puts: runtime.workQueue('puts') };
     const upstreams = openUpstreams({ config, runtime, policy: runtime.cell('policy_meta', newPolicyMeta()), events });
-    const opened = openBridge(context, upstreams);
+    const opened = openBridge(context, upstreams, queues.puts);
     return {
       routes: [...putRoutes(opened), ...objectRoutes({ ...opened, guardReads: config.auth.reads })],
-      lanes: { read: queues.reads, put: queues.puts },
+      lanes: { read: queues.reads },
       reasons: REASONS,
       charges_late: true,
       tasks: {
         read_pool: (task) => queues.reads.serve(task),
         put_pool: (task) => queues.puts.serve(task),
       },
-      parts: { upstreams },
+      parts: { upstreams, problems: opened.problems },
     };
   },
 });
@@ -53,6 +53,8 @@ export interface Bridged {
   readonly url: string;
   readonly port: number;
   readonly upstreams: Upstreams;
+  /** Of the gates `put_queue` and `passport`. */
+  readonly problems: ReturnType<typeof openBridge>['problems'];
   readonly lines: string[];
   readonly passport: ServiceProcess;
   /** Throws if storage was not started. */
@@ -153,6 +155,7 @@ export async function startBridge(t: After, init: BridgeInit = {}): Promise<Brid
     url,
     port: Number(new URL(url).port),
     upstreams: interop.upstreams,
+    problems: interop.problems,
     lines,
     passport,
     get storage() {

@@ -5,7 +5,7 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { UploadStatus } from '@ron/cas';
-import type { AnswerHeaders } from '@ron/ingress';
+import { codingOf, type AnswerHeaders } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import { checkAddress, type Address } from '@ron/proto';
 import { mediaTypeFrom } from '../objects/object-bytes.ts';
@@ -39,7 +39,7 @@ export function bringsBytes(headers: IncomingHttpHeaders): boolean {
   const length = headers['content-length'];
   const isEmpty = headers['transfer-encoding'] === undefined && (length === undefined || length === '0');
   const encoding = headers['content-encoding'];
-  if (encoding !== undefined && encoding !== 'identity') {
+  if (codingOf(encoding) !== undefined) {
     throw new RonError(
       'unsupported_media',
       'Content-Encoding is not supported for uploads, because offsets count plain bytes',

@@ -7,8 +7,8 @@
  *
  * Used for writes: their deadline is extended while the body makes progress, so it does not bound the wait.
  */
-import type { LaneQueue } from '@ron/ingress';
 import { onAbort, type Deadline, type WorkQueue } from '@ron/kernel';
+import type { LaneQueue } from '../table/prepared-route.ts';
 
 export function limitQueueWait(queue: Pick<WorkQueue, 'submit' | 'idle'>, wait: () => Deadline): LaneQueue {
   return {
