@@ -62,9 +62,9 @@ const WEBHOOK_KEYS = {
   }),
   'webhooks.unverified_bytes': key.size({
     default: '64MiB',
-    min: '1MiB',
+    min: '4MiB',
     max: '16GiB',
-    doc: 'Memory for bodies whose signature is not verified yet; beyond it, webhooks get 429.',
+    doc: 'Memory for bodies whose signature is not verified yet; beyond it, webhooks get 429. Addresses in no network of the provider hold three quarters together and an eighth each.',
   }),
   'webhooks.tolerance': key.duration({
     default: '5m',

@@ -18,7 +18,6 @@ import type { Spool } from '../spool/spool.ts';
 import type { Accepted } from './accepted.ts';
 import type { BatchReceipts } from './batch-receipts.ts';
 import { unavailable, type BatchEntry } from './delivery-batch.ts';
-import type { RecentKeys } from './recent-keys.ts';
 
 export interface PlacementInit {
   readonly mailbox: MailboxSends;
@@ -41,12 +40,10 @@ export interface Stored {
 export class Placement {
   readonly #init: PlacementInit;
   readonly #receipts: BatchReceipts;
-  readonly #recent: Pick<RecentKeys, 'receiptOf'>;
 
-  constructor(init: PlacementInit, receipts: BatchReceipts, recent: Pick<RecentKeys, 'receiptOf'>) {
+  constructor(init: PlacementInit, receipts: BatchReceipts) {
     this.#init = init;
     this.#receipts = receipts;
-    this.#recent = recent;
   }
 
   async place(entries: readonly BatchEntry[]): Promise<readonly Stored[]> {
@@ -129,8 +126,6 @@ export class Placement {
 
   async #spool(entry: BatchEntry): Promise<Stored | undefined> {
     const { delivery, receipt } = entry.verified;
-    const known = this.#drained(delivery.idempotency_key);
-    if (known !== undefined) return { entry, accepted: { receipt: known, duplicate: true, place: 'mailbox' } };
     using writing = this.#init.writing();
     try {
       const kept = await this.#init.spool.append({ ...delivery, receipt }, writing.signal);
@@ -140,12 +135,6 @@ export class Placement {
       entry.fail(unavailable('mailbox is away and the spool cannot be written', error));
     }
     return undefined;
-  }
-
-  /** The receipt of a delivery that was accepted lately and is not in the spool any more: a replay takes no room there again. */
-  #drained(idempotency_key: string): string | undefined {
-    if (this.#init.spool.idOf(idempotency_key) !== undefined) return undefined;
-    return this.#recent.receiptOf(idempotency_key);
   }
 
   /** Of a duplicate, the receipt is that of the body in the spool. */

@@ -89,7 +89,6 @@ export function senderAgainstStop(Kind: typeof Sender, shape: SenderShape): Buil
         isFull: false,
       },
       full: new FullTopics(),
-      recent: { accepted: () => undefined, receiptOf: () => undefined },
       spool_after_ms: () => (mailbox === 'slow' ? SPOOL_AFTER_MS : 60_000),
       writing: () => Deadline.unlimited('writing'),
     });

@@ -86,18 +86,34 @@ test('a duplicate of a spooled delivery gets a receipt of the body in the spool,
   await stop();
 });
 
-test('a replay in a brownout gets the first receipt, even once its delivery has left the spool', async () => {
-  const { mailbox, spool, receipts, accept, stop } = await setup();
+test('a replay in a brownout goes to mailbox again unless its delivery is in the spool: only mailbox decides by its window', async () => {
+  const { mailbox, spool, accept, stop } = await setup();
   const sent = await accept(verified(1));
   mailbox.isReady = false;
   const spooled = await accept(verified(2));
+  const again = await accept(verified(7, { key: 2, body: 2 }));
+  assert.deepEqual(again, { receipt: spooled.receipt, duplicate: true, place: 'spool' });
   spool.delivered(ulidOf(2));
-  assert.equal(spool.count, 0);
   for (const [at, first] of [sent, spooled].entries()) {
-    const again = await accept(verified(7 + at, { key: 1 + at, body: 1 + at }));
-    assert.deepEqual([again.duplicate, again.receipt], [true, first.receipt]);
+    const replay = await accept(verified(8 + at, { key: 1 + at, body: 1 + at }));
+    assert.deepEqual([replay.duplicate, replay.place], [false, 'spool']);
+    assert.notEqual(replay.receipt, first.receipt);
   }
-  assert.deepEqual([spool.count, receipts.written.size], [0, 2], 'replays take no room');
+  assert.equal(spool.count, 2);
+  await stop();
+});
+
+test('a delivery whose spooled record was damaged is stored when its provider repeats it', async () => {
+  const { mailbox, spool, accept, stop } = await setup();
+  mailbox.isReady = false;
+  await accept(verified(1));
+  await accept(verified(2));
+  const [damaged] = spool.take({ messages: 1, bytes: MIB }, () => 1);
+  spool.drop(damaged!);
+  assert.equal(spool.count, 1);
+  const repeated = await accept(verified(3, { key: 1, body: 1 }));
+  assert.deepEqual(repeated, { receipt: ulidOf(3), duplicate: false, place: 'spool' });
+  assert.equal(spool.count, 2);
   await stop();
 });
 

@@ -19,19 +19,15 @@ import type { Receipts } from '../receipts/receipts.ts';
 import type { Accepted, VerifiedDelivery } from './accepted.ts';
 import { BatchReceipts } from './batch-receipts.ts';
 import { DeliveryBatch } from './delivery-batch.ts';
-import { RecentKeys } from './recent-keys.ts';
 import { Placement, type PlacementInit } from './placement.ts';
 
 export interface SenderInit extends PlacementInit {
   readonly queue: WorkQueue;
   readonly receipts: Pick<Receipts, 'has' | 'read' | 'append' | 'isFull'>;
-  /** Models use one that reads no clock. */
-  readonly recent?: Pick<RecentKeys, 'accepted' | 'receiptOf'>;
 }
 
 export class Sender {
   readonly #init: SenderInit;
-  readonly #recent: Pick<RecentKeys, 'accepted' | 'receiptOf'>;
   /** The batch that jobs join while the sender takes them. */
   #open: DeliveryBatch | undefined;
   /** The next batch, with the delivery that did not fit the open one. */
@@ -39,7 +35,6 @@ export class Sender {
 
   constructor(init: SenderInit) {
     this.#init = init;
-    this.#recent = init.recent ?? new RecentKeys();
   }
 
   /** Waits in the queue for the sender. Rejects with `busy` at once if its lane is full. */
@@ -98,12 +93,9 @@ export class Sender {
   async #storeAll({ entries }: DeliveryBatch): Promise<void> {
     const receipts = new BatchReceipts(this.#init.receipts, this.#init.writing);
     try {
-      const stored = await new Placement(this.#init, receipts, this.#recent).place(entries);
+      const stored = await new Placement(this.#init, receipts).place(entries);
       await receipts.write();
-      for (const { entry, accepted } of stored) {
-        this.#recent.accepted(entry.verified.delivery.idempotency_key, accepted.receipt);
-        entry.accept(accepted);
-      }
+      for (const { entry, accepted } of stored) entry.accept(accepted);
     } catch (error) {
       // A defect or a failed disk: the providers send again, and the idempotency keys prevent a second message.
       for (const entry of entries) entry.fail(error);

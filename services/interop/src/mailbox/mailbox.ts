@@ -19,6 +19,6 @@ export interface MailboxSends {
 
 /** For the drainer. */
 export interface MailboxDrain extends Pick<MailboxSends, 'send'> {
-  /** Whether a call may be tried: the breaker is not open. In a brownout too. */
+  /** Whether a call may be tried: the breaker is not open, and no operator set the brownout mode to `on`. */
   readonly canTry: boolean;
 }

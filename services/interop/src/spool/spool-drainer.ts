@@ -6,7 +6,8 @@
  * whose topic is full or refused, or whose record cannot be read, waits; the others go on. A delivery that was in the log at the
  * start gets its receipt before it is sent, if a crash prevented that.
  * Bound: one batch at a time (`BATCH_LIMITS`), even if the task is killed and restarted. While mailbox is away: one batch for
- * each backoff of at most `BACKOFF_MS_MAX`. It is used in a brownout too: these calls are the samples by which it ends.
+ * each backoff of at most `BACKOFF_MS_MAX`. It is used in a brownout of the sentinel too: these calls are the samples by
+ * which it ends. In one of an operator nothing is sent.
  * Cancellation: after `stopping` the batch in flight is finished. When the signal aborts, `run` rejects at once and the batch
  * goes on until the deadline of its call.
  *

@@ -5,7 +5,8 @@
  * order: a small one does not pass a large one that finds no room. An answer that does not fit is an error of mailbox. Tries
  * share the deadline `mailbox`; messages have idempotency keys, so a further try stores none twice. The capability is narrowed
  * to each batch, and read anew after mailbox refused it.
- * `isReady` is for the sender, `canTry` for the drainer, which also works in a brownout.
+ * `isReady` is for the sender, `canTry` for the drainer, which also works in a brownout that the sentinel
+ * began.
  * Bound: as `MailboxClient.send`; callers bound the batches in flight. Overflow: `breaker_open` while the breaker is open.
  * Cancellation: by the deadline `mailbox`; the messages may be stored then.
  */

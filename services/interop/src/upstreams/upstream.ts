@@ -63,9 +63,11 @@ export class Upstream {
     return !this.sheds && this.canTry;
   }
 
-  /** Whether a call would be made now; also in a brownout. */
+  /** Whether a call may be made now: also in a brownout that the sentinel began, because its calls end it; not in one of an operator. */
   get canTry(): boolean {
-    return this.missing === undefined && this.#init.breaker.state !== 'open';
+    return (
+      this.missing === undefined && this.#init.breaker.state !== 'open' && this.#init.brownout?.manual.mode !== 'on'
+    );
   }
 
   /** Whether optional work is shed: in a brownout, unless the mode is `off`, or if the mode is `on`. */

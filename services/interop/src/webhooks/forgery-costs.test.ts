@@ -44,7 +44,7 @@ function make(kind: 'hmac' | 'ed25519', rate: number) {
   const intake = new Intake({
     providers,
     source: new SourceChecks(providers, new AddressRates(() => rate)),
-    unverified: new UnverifiedBytes(64 * MIB),
+    unverified: new UnverifiedBytes(1024 * MIB),
     limits: new ProviderLimiter(),
     sender: {
       store: async ({ delivery, receipt }) => {

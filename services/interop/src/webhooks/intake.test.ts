@@ -28,7 +28,8 @@ function make(
   limits = { rps: 100, inflight: 10 },
   unverified_bytes = 8 * MIB,
 ) {
-  const descriptor = { name: 'shop', scheme, topic: 'hooks.shop', networks: [], origins: [], limits };
+  const networks: string[] = [];
+  const descriptor = { name: 'shop', scheme, topic: 'hooks.shop', networks, origins: [], limits };
   const stored: VerifiedDelivery[] = [];
   const uses: number[] = [];
   const provider: Provider = {
@@ -43,7 +44,7 @@ function make(
   };
   const providers = { get: (name: string) => (name === 'shop' ? provider : undefined) };
   const recent = new RecentDeliveries();
-  const unverified = new UnverifiedBytes(unverified_bytes);
+  const unverified = new UnverifiedBytes(unverified_bytes, unverified_bytes / 2);
   const recorder = new DeliveryRecorder({
     recent,
     sums: new RefusalSums(new Cell('counters', 3, new Map())),
@@ -67,7 +68,7 @@ function make(
     requestDeadline: (parent) => parent.child('webhook', 2000),
   });
   const outcomes = (): unknown[] => recent.page(0, 500).deliveries.map(({ outcome, reason }) => [outcome, reason]);
-  return { intake, stored, uses, recent, unverified, outcomes };
+  return { intake, stored, uses, recent, unverified, outcomes, descriptor };
 }
 
 interface Given {
@@ -178,6 +179,17 @@ test('without room for unverified bodies a request is 429 BUSY', async () => {
   assert.deepEqual(outcomes(), [['refused', 'BUSY']]);
 });
 
+test('strangers fill their part of the memory only: an address in the networks of the provider has room', async () => {
+  const { intake, unverified, descriptor } = make('github', { rps: 9, inflight: 9 }, 1000);
+  const strangers = ['198.51.100.1', '198.51.100.2'].map((ip) => unverified.open(ip));
+  strangers[0]!.received(500);
+  strangers[1]!.received(250);
+  const body = Buffer.alloc(200);
+  await assert.rejects(intake.handle('shop', contextOf(signedBy(body))), { reason: 'BUSY' });
+  descriptor.networks.push('192.0.2.0/24');
+  await intake.handle('shop', contextOf(signedBy(body)));
+});
+
 test('a verified delivery beyond the limits of its provider or of the listener is 429 and stores nothing', async () => {
   const { intake, stored, outcomes } = make('github', { rps: 2, inflight: 1 });
   const limited = new RonError('rate_limited', 'too fast', { reason: 'RATE_LIMIT' });
@@ -194,18 +206,36 @@ test('a verified delivery beyond the limits of its provider or of the listener i
   );
 });
 
+function slack(text: string, chargeRate?: () => void): RouteContext {
+  const time = String(Math.floor(Date.now() / 1000));
+  const body = Buffer.from(text);
+  const signature = createHmac('sha256', SECRET).update(`v0:${time}:`).update(body).digest('hex');
+  return contextOf({
+    headers: { 'x-slack-signature': `v0=${signature}`, 'x-slack-request-timestamp': time },
+    pieces: [body],
+    ...(chargeRate !== undefined && { chargeRate }),
+  });
+}
+const CHALLENGE = '{"type":"url_verification","challenge":"abc"}';
+
+test('slack: a replayed challenge spends the limits of its provider and of the listener', async () => {
+  const { intake, outcomes } = make('slack', { rps: 1, inflight: 1 });
+  let charged = 0;
+  await intake.handle(
+    'shop',
+    slack(CHALLENGE, () => (charged += 1)),
+  );
+  await assert.rejects(intake.handle('shop', slack(CHALLENGE)), { reason: 'RATE_LIMIT' });
+  assert.equal(charged, 1);
+  assert.deepEqual(outcomes(), [
+    ['challenge', undefined],
+    ['refused', 'RATE_LIMIT'],
+  ]);
+});
+
 test('slack: the challenge is answered and nothing is queued; other requests get 200 with an empty body', async () => {
   const { intake, stored, outcomes } = make('slack');
-  const slack = (text: string): RouteContext => {
-    const time = String(Math.floor(Date.now() / 1000));
-    const body = Buffer.from(text);
-    const signature = createHmac('sha256', SECRET).update(`v0:${time}:`).update(body).digest('hex');
-    return contextOf({
-      headers: { 'x-slack-signature': `v0=${signature}`, 'x-slack-request-timestamp': time },
-      pieces: [body],
-    });
-  };
-  const challenge = await intake.handle('shop', slack('{"type":"url_verification","challenge":"abc"}'));
+  const challenge = await intake.handle('shop', slack(CHALLENGE));
   assert.ok(challenge.kind === 'text' && challenge.status === 200 && challenge.text === 'abc');
   assert.equal(stored.length, 0);
   const command = await intake.handle('shop', slack('command=%2Fx'));

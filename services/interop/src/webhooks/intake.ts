@@ -66,7 +66,8 @@ export class Intake {
   async handle(name: string, context: RouteContext): Promise<RouteAnswer> {
     try {
       const provider = this.#init.source.admit(name, context);
-      using account = this.#init.unverified.open(context.ip);
+      const network = this.#init.source.networkOf(provider, context.ip);
+      using account = this.#init.unverified.open(context.ip, network);
       // [interop I-9] Senders that are not verified hold connections and the budget of bodies, but no permit of the listener.
       const body = await context.park(() => bodyOf(context, account));
       return await this.#deliver(provider, body, context, account);
@@ -111,6 +112,8 @@ export class Intake {
     const verified = await this.#verify(provider, request, body);
     account[Symbol.dispose]();
     if (verified.challenge !== undefined) {
+      using _ = this.#init.limits.enter(provider.descriptor);
+      request.chargeRate();
       this.#record(provider, request, { outcome: 'challenge', bytes: body.length });
       return text(200, 'text/plain; charset=utf-8', verified.challenge);
     }

@@ -47,15 +47,20 @@ export class SourceChecks {
     return provider;
   }
 
+  /** The provider in whose networks the address lies. */
+  networkOf({ descriptor }: Pick<Provider, 'descriptor'>, ip: string): string | undefined {
+    return isInNetworks(descriptor, ip) ? descriptor.name : undefined;
+  }
+
   /** Called before each Ed25519 check: forgeries that were admitted together are refused once the first of them are charged. */
-  requireNoDebt({ descriptor }: Pick<Provider, 'descriptor'>, ip: string): void {
-    if (this.#rates.isInDebt(ip, sharedBucket(descriptor, ip))) throw tooFast();
+  requireNoDebt(provider: Pick<Provider, 'descriptor'>, ip: string): void {
+    if (this.#rates.isInDebt(ip, this.networkOf(provider, ip))) throw tooFast();
   }
 
   /** Charges the address of a request that was refused after these checks. */
-  chargeForgery({ descriptor }: Pick<Provider, 'descriptor'>, ip: string, ed25519_checks: number): void {
+  chargeForgery(provider: Pick<Provider, 'descriptor'>, ip: string, ed25519_checks: number): void {
     if (ed25519_checks === 0) return;
-    this.#rates.charge(ip, sharedBucket(descriptor, ip), ed25519_checks * ED25519_TOKENS);
+    this.#rates.charge(ip, this.networkOf(provider, ip), ed25519_checks * ED25519_TOKENS);
   }
 
   #charge(ip: string, provider: string | undefined): void {
@@ -65,10 +70,6 @@ export class SourceChecks {
 
 function isInNetworks(descriptor: Descriptor, ip: string): boolean {
   return descriptor.networks.length > 0 && inNetworks(ip, networksOf(descriptor));
-}
-
-function sharedBucket(descriptor: Descriptor, ip: string): string | undefined {
-  return isInNetworks(descriptor, ip) ? descriptor.name : undefined;
 }
 
 const tooFast = (): RonError =>

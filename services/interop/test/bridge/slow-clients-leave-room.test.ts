@@ -13,7 +13,7 @@ interface Slow {
   readonly node: TestNode;
   readonly clients: readonly RawClient[];
   /** `/put` of another subject, from another address. */
-  put(body: Uint8Array): Promise<Reply>;
+  readonly put: (body: Uint8Array) => Promise<Reply>;
 }
 
 /** `count` clients of one capability at two addresses. Each declares `length` bytes and sends `sent` of them. */
