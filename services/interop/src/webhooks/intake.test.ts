@@ -184,10 +184,10 @@ test('strangers fill their part of the memory only: an address in the networks o
   const strangers = ['198.51.100.1', '198.51.100.2'].map((ip) => unverified.open(ip));
   strangers[0]!.received(500);
   strangers[1]!.received(250);
-  const body = Buffer.alloc(200);
-  await assert.rejects(intake.handle('shop', contextOf(signedBy(body))), { reason: 'BUSY' });
+  const unsigned = { headers: {}, pieces: [Buffer.alloc(200)] };
+  await assert.rejects(intake.handle('shop', contextOf(unsigned)), { reason: 'BUSY' });
   descriptor.networks.push('192.0.2.0/24');
-  await intake.handle('shop', contextOf(signedBy(body)));
+  await assert.rejects(intake.handle('shop', contextOf(unsigned)), { reason: 'BAD_ORIGIN' });
 });
 
 test('a verified delivery beyond the limits of its provider or of the listener is 429 and stores nothing', async () => {
