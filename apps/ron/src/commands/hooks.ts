@@ -15,7 +15,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
   add: {
     args: 'NAME',
     about:
-      'adds a provider, and prints the URL to enter there and a command that tests it; a known provider keeps the settings whose flags are absent',
+      'adds a provider, and prints the URL to enter there and a command that tests it (its openssl shows the secret to other users of the machine); a known provider keeps the settings whose flags are absent',
     run: async (...call) => (await import('../hooks/providers.ts')).add(...call),
   },
   list: {

@@ -61,5 +61,5 @@ function secretText({ kind, created_ms, ends_ms, uses, last_used_ms }: SecretDto
   const last = last_used_ms === undefined ? '' : `, last ${dateOf(last_used_ms / 1000)}`;
   const end = ends_ms === undefined ? '' : `, ends ${dateOf(ends_ms / 1000)}${ends_ms <= now_ms ? ' (ended)' : ''}`;
   const type = kind === 'ed25519' ? 'Ed25519 public key' : 'HMAC';
-  return `${type}, since ${dateOf(created_ms / 1000)}${end}, verified ${counted(uses, 'delivery', 'deliveries')}${last}`;
+  return `${type}, since ${dateOf(created_ms / 1000)}${end}, verified ${counted(uses, 'delivery', 'deliveries')} since the start of interop${last}`;
 }
