@@ -29,7 +29,8 @@ const VERBS: Readonly<Record<string, Verb>> = {
   },
   verify: {
     args: 'FILE',
-    about: 'verifies a receipt with the given keys, without a network; a key in the file is never trusted; the file must have the spelling that interop sent, apart from white space',
+    about:
+      'verifies a receipt with the given keys, without a network; a key in the file is never trusted; the file must have the spelling that interop sent, apart from white space',
     run: async (...call) => (await import('../receipt/verify-receipt.ts')).verifyReceipt(...call),
   },
 };
