@@ -28,9 +28,12 @@ export interface ShownPage extends AsyncDisposable {
   readonly problems: string[];
   /** The state of the status line once the map is drawn or has failed, and its text. */
   shown(): Promise<{ readonly state: string | null; readonly text: string; readonly verified_bytes: number }>;
-  /** Red, green and blue at a point of the page. */
+  /** Red, green and blue at a point of the page, once it does not change any more: tiles fade in. */
   colourAt(points: readonly (readonly [x: number, y: number])[]): Promise<(readonly number[])[]>;
 }
+
+/** Longer than the time between two frames. */
+const FRAME_MS = 100;
 
 export const VIEW = { width: 512, height: 512 };
 
@@ -58,9 +61,21 @@ export async function showPage(browser: Browser, url: string): Promise<ShownPage
       const verified = await status.getAttribute('data-verified-bytes');
       return { state, text: text ?? '', verified_bytes: Number(verified ?? 0) };
     },
-    colourAt: async (points) => await coloursIn(page, await page.screenshot(), points),
+    colourAt: async (points) => await coloursIn(page, await stillOf(page), points),
     [Symbol.asyncDispose]: () => context.close(),
   };
+}
+
+/** Two equal screenshots in a row. */
+async function stillOf(page: Page): Promise<Buffer> {
+  let last = await page.screenshot();
+  await eventually('the page does not change', async () => {
+    const before = last;
+    await new Promise((resolve) => setTimeout(resolve, FRAME_MS));
+    last = await page.screenshot();
+    return last.equals(before);
+  });
+  return last;
 }
 
 /** The browser decodes the picture, in a page without the policy of the map page. */
