@@ -1,13 +1,13 @@
 /**
- * Model of the seed: listener --> `work` with two places --> sender, with a stop at any moment, on the real queue and sender.
+ * Model of the seed: listener --> `work` with few places --> sender, with a stop at any moment, on the real queue and sender.
  *
- * Every webhook gets exactly one answer, and an accepted one is durable with its receipt before it is answered. At most two
- * wait. After a stop the sender stores those that wait, or is aborted at the drain deadline, and ends. Mailbox may answer late
+ * Every webhook gets exactly one answer, and an accepted one is durable with its receipt before it is answered. No more wait
+ * than there are places: a webhook without one is refused with `busy` before anything else happens. After a stop the sender stores those that wait, or is aborted at the drain deadline, and ends. Mailbox may answer late
  * or fail; then the spool takes the delivery.
  */
 import assert from 'node:assert/strict';
 import type { Build, World } from '@ron/explorer';
-import { Deadline, isRonError, RonError, touch, WorkQueue } from '@ron/kernel';
+import { Deadline, isRonError, RonError, touch, type WorkQueue } from '@ron/kernel';
 import type { OutgoingMessage, WebhookReceipt, SendResult } from '@ron/proto';
 import { concurrency } from '../concurrency.ts';
 import type { Delivery } from '../mailbox/delivery.ts';
@@ -15,13 +15,19 @@ import { FullTopics } from '../mailbox/full-topics.ts';
 import type { Sender } from './sender.ts';
 import type { VerifiedDelivery } from './accepted.ts';
 
+export interface SenderParts {
+  readonly Sender: typeof Sender;
+  readonly WorkQueue: typeof WorkQueue;
+}
+
 export interface SenderShape {
   readonly deliveries: number;
+  /** Webhooks that may wait. */
+  readonly capacity: number;
   readonly stops: boolean;
   readonly mailbox: 'sound' | 'fails' | 'slow';
 }
 
-const CAPACITY = 2;
 const SPOOL_AFTER_MS = 250;
 const { lanes } = concurrency.channels.webhooks;
 const B3 = `b3:${'0'.repeat(64)}`;
@@ -67,12 +73,17 @@ class Stores {
   }
 }
 
-export function senderAgainstStop(Kind: typeof Sender, shape: SenderShape): Build {
+/** `onEnd` is called with the answers of each schedule that was run to its end. */
+export function senderAgainstStop(
+  parts: SenderParts,
+  shape: SenderShape,
+  onEnd: (answers: readonly string[]) => void = () => undefined,
+): Build {
   return (world) => {
-    const { deliveries, stops, mailbox } = shape;
-    const queue = new WorkQueue('webhooks', { capacity: CAPACITY, lanes });
+    const { deliveries, capacity, stops, mailbox } = shape;
+    const queue = new parts.WorkQueue('webhooks', { capacity, lanes });
     const stores = new Stores(world, mailbox);
-    const sender = new Kind({
+    const sender = new parts.Sender({
       queue,
       mailbox: { isReady: true, send: (messages) => stores.send(messages) },
       spool: {
@@ -93,8 +104,9 @@ export function senderAgainstStop(Kind: typeof Sender, shape: SenderShape): Buil
       writing: () => Deadline.unlimited('writing'),
     });
     const aborting = new AbortController();
-    const seen = { answers: '', hasSender: true };
+    const seen = { answers: [] as string[], hasSender: true };
     const submit = async (at: number): Promise<void> => {
+      const [isFull, turn] = [queue.depth === capacity, world.turns()];
       const answer = await sender.store(deliveryOf(at), Deadline.unlimited('request')).then(
         ({ receipt }) => {
           touch(stores);
@@ -105,9 +117,12 @@ export function senderAgainstStop(Kind: typeof Sender, shape: SenderShape): Buil
         (error: unknown) => (isRonError(error) ? error.code : assert.fail(String(error))),
       );
       touch(seen);
-      assert.ok(!seen.answers.includes(`${at}:`), 'a webhook gets one answer');
+      assert.ok(!seen.answers.some((other) => other.startsWith(`${at}:`)), 'a webhook gets one answer');
       assert.ok(stops || answer === 'accepted' || answer === 'busy', 'a webhook that was queued is stored');
-      seen.answers += `${at}:${answer} `;
+      // [interop I-3]
+      if (isFull) assert.notEqual(answer, 'accepted', 'a full queue refuses');
+      if (isFull) assert.equal(world.turns(), turn, 'a full queue refuses at once');
+      seen.answers.push(`${at}:${answer}`);
     };
     world.task('listener', async () => {
       await Promise.all(Array.from({ length: deliveries }, (_, at) => submit(at)));
@@ -134,12 +149,13 @@ export function senderAgainstStop(Kind: typeof Sender, shape: SenderShape): Buil
     return {
       state: () => JSON.stringify([seen, stores, queue.depth, queue.running, queue.idle, aborting.signal.aborted]),
       // [interop I-3] [interop I-9]
-      invariant: () => assert.ok(queue.depth <= CAPACITY, 'the queue has two places'),
+      invariant: () => assert.ok(queue.depth <= capacity, 'more webhooks wait than there are places'),
       final: () => {
         // [interop I-5] [interop I-6] [interop I-8]
-        assert.equal(seen.answers.split(' ').length - 1, deliveries, 'every webhook is answered');
+        assert.equal(seen.answers.length, deliveries, 'every webhook is answered');
         assert.equal(seen.hasSender, !stops, 'the sender ends with the stop');
         assert.deepEqual([queue.depth, queue.running], [0, 0], 'nothing is left');
+        onEnd(seen.answers);
       },
     };
   };
