@@ -49,9 +49,13 @@ class Document {
     this.#operations = new Map(all);
   }
 
+  get names(): readonly string[] {
+    return [...this.#operations.keys()];
+  }
+
   operation(name: string): Operation {
     const operation = this.#operations.get(name);
-    assert.ok(operation, `${name} is in ${[...this.#operations.keys()].join(', ')}`);
+    assert.ok(operation, `${name} is in ${this.names.join(', ')}`);
     return operation;
   }
 
@@ -62,6 +66,14 @@ class Document {
     assert.ok(schema, `${name} documents ${status}`);
     const fits: boolean = Schema.Check(schema as never, reply.json);
     assert.ok(fits, `${name}: ${reply.text}`);
+  }
+
+  /** The answer has a status that is documented without a schema. */
+  lists(name: string, reply: Reply, status: number): void {
+    assert.equal(reply.status, status, `${name}: ${reply.text.slice(0, 300)}`);
+    const documented = this.operation(name).responses[status];
+    assert.ok(documented, `${name} documents ${status}`);
+    assert.equal(documented.content, undefined, `${name} documents ${status} without a schema`);
   }
 }
 
@@ -101,6 +113,10 @@ test('every operation answers as documented and names its scope', async (t) => {
   document.fits('POST /webhooks/{provider}', accepted, 202);
   document.fits('POST /webhooks/{provider}', await post(delivery), 202);
   assert.equal((await post({ ...delivery, headers: {} })).status, 401);
+  await addProvider(await node.admin(), 'slack');
+  const slack = await post(signed('slack', 'one'));
+  document.lists('POST /webhooks/{provider}', slack, 200);
+  assert.deepEqual([slack.text, slack.headers['x-ron-receipt']?.length], ['', 26]);
   const receipt = `/receipts/${accepted.json.receipt}`;
   await eventually('kms signs the receipt', async () => (await call('GET', `${receipt}?wait=1`)).status === 200);
   document.fits('GET /receipts/{id}', await call('GET', receipt), 200);

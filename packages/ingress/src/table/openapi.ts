@@ -98,18 +98,17 @@ function pathParameters(path: string, schema: JsonSchema | undefined): Parameter
 
 function responses(
   response: Readonly<Record<number, JsonSchema>> | undefined,
-  { statuses = [200], answer_types }: Route,
+  { statuses = response === undefined ? [200] : [], answer_types }: Route,
 ): Operation['responses'] {
-  if (response === undefined)
-    return Object.fromEntries(statuses.map((status) => [status, { description: STATUS_CODES[status] ?? 'Answer' }]));
-  const entries = Object.entries(response).map(([status, schema]) => [
+  const plain = statuses.map((status) => [status, { description: STATUS_CODES[status] ?? 'Answer' }]);
+  const described = Object.entries(response ?? {}).map(([status, schema]) => [
     status,
     {
       description: STATUS_CODES[status] ?? 'Answer',
       content: contentOf(schema, Number(status) < 300 ? answer_types : undefined),
     },
   ]);
-  return Object.fromEntries(entries) as Operation['responses'];
+  return Object.fromEntries([...plain, ...described]) as Operation['responses'];
 }
 
 /** JSON, and further media types whose content no schema describes. */

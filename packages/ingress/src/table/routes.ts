@@ -198,7 +198,7 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly access?: 'work' | 'health';
   /** Whether pages of other origins may read the answers, if the listener lists them; see cors.ts. Default false. */
   readonly cors?: boolean;
-  /** Statuses of answers without a schema, for the OpenAPI document. Default: 200. */
+  /** Statuses of answers without a schema, for the OpenAPI document. Default: 200, or none beside `schema.response`. */
   readonly statuses?: readonly number[];
   readonly tags?: readonly string[];
   /** Sent with every refusal of this route, for protocols that require it. Other answers set their own. */

@@ -4,13 +4,16 @@ import type { InteropClient } from '@ron/client';
 import type { SchemeName } from '@ron/proto';
 
 const SECRET = 'a secret of enough bytes for all';
-const SECRETS: Readonly<Record<LoadScheme, string>> = {
+const SECRETS: Readonly<Record<SenderScheme, string>> = {
   github: SECRET,
+  slack: SECRET,
   stripe: SECRET,
   standard: `whsec_${Buffer.from(SECRET).toString('base64')}`,
 };
 
-export type LoadScheme = Extract<SchemeName, 'github' | 'stripe' | 'standard'>;
+export type SenderScheme = Exclude<SchemeName, 'generic'>;
+/** Those whose accepted deliveries get 202 and a body. */
+export type LoadScheme = Exclude<SenderScheme, 'slack'>;
 
 /** A delivery as a provider sends it: each time with the same headers and body. */
 export interface SignedDelivery {
@@ -21,8 +24,12 @@ export interface SignedDelivery {
 
 const hmac = (text: string): Buffer => createHmac('sha256', SECRET).update(text).digest();
 
-const SIGNERS: Readonly<Record<LoadScheme, (body: string, id: string, time: string) => Record<string, string>>> = {
+const SIGNERS: Readonly<Record<SenderScheme, (body: string, id: string, time: string) => Record<string, string>>> = {
   github: (body) => ({ 'x-hub-signature-256': `sha256=${hmac(body).toString('hex')}` }),
+  slack: (body, _, time) => ({
+    'x-slack-request-timestamp': time,
+    'x-slack-signature': `v0=${hmac(`v0:${time}:${body}`).toString('hex')}`,
+  }),
   stripe: (body, _, time) => ({ 'stripe-signature': `t=${time},v1=${hmac(`${time}.${body}`).toString('hex')}` }),
   standard: (body, id, time) => ({
     'webhook-id': id,
@@ -40,7 +47,7 @@ export interface SignInit {
 }
 
 /** `id`: unique for each delivery. */
-export function signed(scheme: LoadScheme, id: string, init: SignInit = {}): SignedDelivery {
+export function signed(scheme: SenderScheme, id: string, init: SignInit = {}): SignedDelivery {
   const { provider = scheme, bytes = 0, wall_ms = Date.now() } = init;
   const body = JSON.stringify({ id, type: 'load', filler: 'x'.repeat(bytes) });
   const time = String(Math.floor(wall_ms / 1000));
@@ -49,7 +56,7 @@ export function signed(scheme: LoadScheme, id: string, init: SignInit = {}): Sig
 }
 
 /** Creates a provider whose limits a load does not reach. */
-export async function addProvider(admin: InteropClient, scheme: LoadScheme, name: string = scheme): Promise<void> {
+export async function addProvider(admin: InteropClient, scheme: SenderScheme, name: string = scheme): Promise<void> {
   await admin.putProvider(name, { scheme, secret: SECRETS[scheme], limits: { rps: 10_000, inflight: 1024 } });
 }
 
