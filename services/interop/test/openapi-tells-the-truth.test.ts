@@ -35,6 +35,8 @@ const SCOPES: Readonly<Record<string, string | undefined>> = {
   'GET /admin/deliveries': 'interop:admin',
   'GET /admin/events': 'interop:admin',
 };
+/** Of every service. */
+const HEALTH = ['GET /healthz', 'GET /readyz', 'GET /metrics', 'GET /version', 'GET /openapi.json'];
 const SECRET = 'another secret of enough bytes';
 const ONE = '/admin/providers/hub';
 const JSON_TYPE = { 'content-type': 'application/json' } as const;
@@ -80,6 +82,7 @@ class Document {
 test('every operation answers as documented and names its scope', async (t) => {
   const node = await TestNode.start(t, { inside: {}, flags: { interop: PATIENT } });
   const document = new Document((await node.send('GET', '/openapi.json')).json.paths);
+  assert.deepEqual(document.names.toSorted(), [...Object.keys(SCOPES), ...HEALTH].toSorted());
   for (const [name, scope] of Object.entries(SCOPES)) {
     const { security, summary } = document.operation(name);
     assert.deepEqual(security, scope === undefined ? undefined : [{ capability: [scope] }], name);
@@ -106,6 +109,13 @@ test('every operation answers as documented and names its scope', async (t) => {
   document.fits('PUT /admin/brownout', await call('PUT', '/admin/brownout', { mode: 'auto', why: 'a test' }), 200);
   const put = await node.send('POST', '/put', { headers: await node.user(), body: 'an object' });
   document.fits('POST /put', put, 201);
+  document.fits('POST /put', await node.send('POST', '/put', { headers: await node.user(), body: 'an object' }), 200);
+  const read = (headers = {}): Promise<Reply> => node.send('GET', `/o/${put.json.address}`, { headers });
+  const object = await read();
+  document.lists('GET /o/{addr}', object, 200);
+  assert.equal(object.text, 'an object');
+  document.lists('GET /o/{addr}', await read({ range: 'bytes=0-1' }), 206);
+  document.lists('GET /o/{addr}', await read({ 'if-none-match': object.headers.etag }), 304);
 
   await addProvider(await node.admin(), 'github');
   const delivery = signed('github', 'one');
@@ -130,7 +140,7 @@ test('every operation answers as documented and names its scope', async (t) => {
     new Set(page.json.deliveries.map(({ outcome }: { outcome: string }) => outcome)),
     new Set(['accepted', 'duplicate', 'refused']),
   );
-  assert.equal((await call('DELETE', ONE)).status, 204);
+  document.lists('DELETE /admin/providers/{name}', await call('DELETE', ONE), 204);
 });
 
 test('a page of deliveries that is too long is refused, not shortened', async (t) => {
