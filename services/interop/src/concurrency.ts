@@ -154,10 +154,8 @@ export const concurrency = declareConcurrency({
     counters: { rank: 3, guards: 'sums of refusals until the audit event of their second is written' },
   },
   deadlines: {
-    intake: {
-      ms: 7000,
-      covers: 'a webhook with its body, which has no time of its own; `request` bounds the rest as well',
-    },
+    intake: { ms: 7000, covers: 'a webhook: `body`, then `request`' },
+    body: { ms: 5000, covers: 'the body of a webhook, from its headers to its last byte' },
     request: { ms: 2000, covers: 'a request, from its last byte to its answer' },
     mailbox: { ms: 1000, covers: 'one batch of messages to mailbox' },
     passport: { ms: 500, covers: 'the exchange of a capability' },

@@ -59,6 +59,7 @@ export async function openParts(context: InteropContext) {
     sender,
     recorder,
     tolerance_ms: () => current.value.webhooks.tolerance,
+    bodyDeadline: (parent) => runtime.deadline('body', { parent }),
     requestDeadline: (parent) => runtime.deadline('request', { parent }),
   });
   const bridge = openBridge(context, upstreams, queues.puts);

@@ -55,6 +55,7 @@ function make(kind: 'hmac' | 'ed25519', rate: number) {
     },
     recorder,
     tolerance_ms: () => 300_000,
+    bodyDeadline: (parent) => parent.child('body', 5000),
     requestDeadline: (parent) => parent.child('webhook', 2000),
   });
   return { intake, provider, state, recorder };

@@ -65,6 +65,7 @@ function make(
     },
     recorder,
     tolerance_ms: () => 300_000,
+    bodyDeadline: (parent) => parent.child('body', 5000),
     requestDeadline: (parent) => parent.child('webhook', 2000),
   });
   const outcomes = (): unknown[] => recent.page(0, 500).deliveries.map(({ outcome, reason }) => [outcome, reason]);
@@ -169,6 +170,19 @@ test('[interop I-10] a body of 1 MiB is accepted, one byte more is 413, at any s
     await assert.rejects(intake.handle('shop', longer), { code: 'payload_too_large' });
     assert.equal(unverified.bytes, 0);
   }
+});
+
+test('a body that does not arrive in time is 408 without a reason: no upstream was late', async () => {
+  const { intake, unverified, outcomes } = make();
+  async function* endless() {
+    yield Buffer.alloc(10);
+    await new Promise(() => undefined);
+  }
+  const deadline = Deadline.after('webhook', 20);
+  const late = intake.handle('shop', contextOf({ headers: {}, pieces: endless(), deadline }));
+  await assert.rejects(late, { code: 'request_timeout', status: 408, reason: undefined });
+  assert.equal(unverified.bytes, 0);
+  assert.deepEqual(outcomes(), [['refused', undefined]]);
 });
 
 test('without room for unverified bodies a request is 429 BUSY', async () => {

@@ -7,10 +7,10 @@
  * Contract: nothing is queued or stored, and no limit of a provider is charged, before the signature holds. The signed bytes
  * are the content-decoded body, byte for byte. 202 means: the message and its receipt are durable. Each request is recorded once.
  * Bound: `webhook_bytes` for a body, `webhooks.unverified_bytes` for all whose signature is not checked.
- * Cancellation: by the deadline of the request; a delivery that the sender took is stored even if its client leaves.
+ * Cancellation: by the deadlines of the body and of the request; a delivery that the sender took is stored even if its client leaves.
  */
 import { empty, GrowingBytes, json, newCorrId, text, type RouteAnswer, type RouteContext } from '@ron/ingress';
-import { RonError, sched, TurnBudget, type Deadline } from '@ron/kernel';
+import { isRonError, RonError, sched, TurnBudget, type Deadline } from '@ron/kernel';
 import { INTEROP_LIMITS, type AcceptedWebhook, type Descriptor, type WebhookReceipt } from '@ron/proto';
 import { UNKNOWN_PROVIDER, type DeliveryRecorder } from '../deliveries/delivery-recorder.ts';
 import type { Sender } from '../delivery/sender.ts';
@@ -34,6 +34,8 @@ export interface IntakeInit {
   readonly sender: Pick<Sender, 'store'>;
   readonly recorder: DeliveryRecorder;
   readonly tolerance_ms: () => number;
+  /** The time from the headers of a request to its last byte. */
+  readonly bodyDeadline: (parent: Deadline) => Deadline;
   /** The time from the limits of the provider to the answer. */
   readonly requestDeadline: (parent: Deadline) => Deadline;
 }
@@ -69,7 +71,7 @@ export class Intake {
       const network = this.#init.source.networkOf(provider, context.ip);
       using account = this.#init.unverified.open(context.ip, network);
       // [interop I-9] Senders that are not verified hold connections and the budget of bodies, but no permit of the listener.
-      const body = await context.park(() => bodyOf(context, account));
+      const body = await this.#receive(context, account);
       return await this.#deliver(provider, body, context, account);
     } catch (error) {
       this.#refused(name, context, error);
@@ -100,6 +102,17 @@ export class Intake {
     } catch (error) {
       this.#refused(name, request, error);
       throw error;
+    }
+  }
+
+  async #receive(context: RouteContext, account: { received(bytes: number): void }): Promise<Uint8Array> {
+    using deadline = this.#init.bodyDeadline(context.deadline);
+    try {
+      return await context.park(() => deadline.run(() => bodyOf(context, account)));
+    } catch (error) {
+      if (!isRonError(error, 'timeout')) throw error;
+      // Only the client can be late here: a timeout would count as one of an upstream.
+      throw new RonError('request_timeout', 'the body did not arrive in time', { op: 'read' });
     }
   }
 

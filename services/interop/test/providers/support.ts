@@ -64,6 +64,7 @@ export async function listening(t: After, init: ListeningInit = {}) {
     },
     recorder: { record: (record: unknown) => void recorded.push(record) } as never,
     tolerance_ms: () => 300_000,
+    bodyDeadline: (parent: Deadline) => Deadline.after('body', 5000, { parent }),
     requestDeadline: (parent: Deadline) => Deadline.after('request', 2000, { parent }),
   });
   const { log, lines } = captureLog('interop');
