@@ -22,19 +22,22 @@ export interface SignedDelivery {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-const hmac = (text: string): Buffer => createHmac('sha256', SECRET).update(text).digest();
+const hmac = (prefix: string, body: Uint8Array): Buffer =>
+  createHmac('sha256', SECRET).update(prefix).update(body).digest();
 
-const SIGNERS: Readonly<Record<SenderScheme, (body: string, id: string, time: string) => Record<string, string>>> = {
-  github: (body) => ({ 'x-hub-signature-256': `sha256=${hmac(body).toString('hex')}` }),
+type Signer = (body: Uint8Array, id: string, time: string) => Readonly<Record<string, string>>;
+
+const SIGNERS: Readonly<Record<SenderScheme, Signer>> = {
+  github: (body) => ({ 'x-hub-signature-256': `sha256=${hmac('', body).toString('hex')}` }),
   slack: (body, _, time) => ({
     'x-slack-request-timestamp': time,
-    'x-slack-signature': `v0=${hmac(`v0:${time}:${body}`).toString('hex')}`,
+    'x-slack-signature': `v0=${hmac(`v0:${time}:`, body).toString('hex')}`,
   }),
-  stripe: (body, _, time) => ({ 'stripe-signature': `t=${time},v1=${hmac(`${time}.${body}`).toString('hex')}` }),
+  stripe: (body, _, time) => ({ 'stripe-signature': `t=${time},v1=${hmac(`${time}.`, body).toString('hex')}` }),
   standard: (body, id, time) => ({
     'webhook-id': id,
     'webhook-timestamp': time,
-    'webhook-signature': `v1,${hmac(`${id}.${time}.${body}`).toString('base64')}`,
+    'webhook-signature': `v1,${hmac(`${id}.${time}.`, body).toString('base64')}`,
   }),
 };
 
@@ -48,11 +51,18 @@ export interface SignInit {
 
 /** `id`: unique for each delivery. */
 export function signed(scheme: SenderScheme, id: string, init: SignInit = {}): SignedDelivery {
-  const { provider = scheme, bytes = 0, wall_ms = Date.now() } = init;
-  const body = JSON.stringify({ id, type: 'load', filler: 'x'.repeat(bytes) });
+  const body = JSON.stringify({ id, type: 'load', filler: 'x'.repeat(init.bytes ?? 0) });
+  return signedBody(scheme, id, Buffer.from(body), init);
+}
+
+export function signedBody(
+  scheme: SenderScheme,
+  id: string,
+  body: Buffer,
+  { provider = scheme, wall_ms = Date.now() }: Omit<SignInit, 'bytes'> = {},
+): SignedDelivery {
   const time = String(Math.floor(wall_ms / 1000));
-  const headers = { 'content-type': 'application/json', ...SIGNERS[scheme](body, id, time) };
-  return { provider, body: Buffer.from(body), headers };
+  return { provider, body, headers: { 'content-type': 'application/json', ...SIGNERS[scheme](body, id, time) } };
 }
 
 /** Creates a provider whose limits a load does not reach. */
