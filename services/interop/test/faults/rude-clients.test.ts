@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { eventually } from '@ron/testkit';
 import { RawClient } from '@ron/testkit/service';
+import { concurrency } from '../../src/concurrency.ts';
 import { TestNode } from '../node/node.ts';
 import { addProvider, PATIENT, signed } from '../node/senders.ts';
 
@@ -87,4 +88,20 @@ test('rude clients', async (t) => {
     assert.equal((await mailbox.topic('hooks.github')).ledger.sent, before + 1);
     await nothingIsLeft();
   });
+});
+
+test('a webhook body that keeps coming is cut at the deadline of the body, and not before', async (t) => {
+  const node = await TestNode.start(t, { services: ['kms', 'passport', 'interop'], inside: {} });
+  await addProvider(await node.admin(), 'github');
+  const client = await RawClient.open(Number(new URL(node.url).port));
+  const begun_ms = performance.now();
+  client.head('POST', '/webhooks/github', { 'Content-Length': 1_000_000 });
+  const sending = setInterval(() => client.write('x'.repeat(1000)), 20);
+  t.after(() => clearInterval(sending));
+  const answer = await client.rest();
+  const took_ms = Math.round(performance.now() - begun_ms);
+  assert.match(answer, /^HTTP\/1\.1 408 [^]*"code":"request_timeout"/);
+  const { body, intake } = concurrency.deadlines;
+  assert.ok(took_ms >= body.ms && took_ms < intake.ms, `the answer took ${took_ms} ms, the deadline is ${body.ms} ms`);
+  await eventually('its memory is free', () => node.interop.unverified.bytes === 0);
 });
