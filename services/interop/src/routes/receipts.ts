@@ -6,7 +6,7 @@ import type { Receipts } from '../receipts/receipts.ts';
 import { SignedAnswer, UnsignedAnswer } from './receipt-schemas.ts';
 
 /** How long `?wait=1` waits for the signature. */
-const WAIT_MS = 2000;
+export const RECEIPT_WAIT_MS = 2000;
 /** The wait, and two reads. */
 const DEADLINE_MS = 5000;
 const RETRY_AFTER_S = 1;
@@ -41,7 +41,7 @@ export function receiptRoutes({ receipts }: ReceiptRoutesInit): Route[] {
         if (state.signed === undefined && query.wait === '1') {
           await context.park(async () => {
             // [interop I-5] [interop I-6] The wait ends with the time, the client or a drain.
-            using hold = Deadline.after('receipt_wait', WAIT_MS, { parent: deadline, signal: draining });
+            using hold = Deadline.after('receipt_wait', RECEIPT_WAIT_MS, { parent: deadline, signal: draining });
             await receipts.untilSigned(params.id, hold.signal);
           });
           state = await find();
