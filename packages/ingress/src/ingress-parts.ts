@@ -6,6 +6,7 @@
 import { Admission, ERRORS, RonError } from '@ron/kernel';
 import type { Metrics } from '@ron/telemetry';
 import type { AnswerSender, IngressLog } from './answer/answer-sender.ts';
+import { bodyLate } from './body/body.ts';
 import type { Exchange, ExchangeHost } from './request/exchange.ts';
 import { FastPath } from './fast/fast-path.ts';
 import type { FastPathInit } from './fast/fast-path.ts';
@@ -85,7 +86,7 @@ export function exchangeHost(init: ExchangeHostInit): ExchangeHost {
     fail: (exchange, error) => answers.fail(exchange, error),
     readStalled: (exchange) => {
       metrics.io_timeouts.at('read').inc();
-      const error = new RonError('request_timeout', 'the body did not arrive in time', { op: 'read' });
+      const error = bodyLate();
       if (!exchange.failBody(error)) answers.fail(exchange, error);
     },
     finished: (exchange: Exchange, status: number, seconds: number) => {

@@ -11,7 +11,7 @@ import { metricIn, send } from '@ron/testkit/service';
 const base = { scope: null, method: 'POST', body: 'stream', deadline_ms: 100, summary: 'For a test.' } as const;
 
 for (const lane of ['inline', 'work'])
-  test(`a stalled body that gets 504 holds nothing afterwards: lane ${lane}`, async () => {
+  test(`a stalled body that gets 408 holds nothing afterwards: lane ${lane}`, async () => {
     const metrics = new Metrics('storage');
     const work = new WorkQueue('work', { capacity: 4, lanes: ['work'] });
     const stop = new AbortController();
@@ -47,7 +47,7 @@ for (const lane of ['inline', 'work'])
     socket.on('error', () => undefined);
     // The client keeps its connection, and sends no more.
     socket.write('POST /body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nx');
-    await eventually('504', () => answer.startsWith('HTTP/1.1 504'));
+    await eventually('408', () => answer.startsWith('HTTP/1.1 408'));
     await eventually('the handler ends', () => ends.length === 1, 5000);
     assert.match(ends[0]!, /answered before its body was complete|disconnected/);
     const inflight = async (): Promise<number> => metricIn(await metrics.text(), 'http_requests_inflight');

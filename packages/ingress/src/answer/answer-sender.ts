@@ -1,7 +1,8 @@
 /**
  * Sends answers: each kind that a handler can return, or a problem for a failure.
  *
- * Contract: an exchange gets at most one answer; the first failure wins. Short answers are sent in one write. Bytes and
+ * Contract: an exchange gets at most one answer; the first failure wins. A timeout while a handler waits for the
+ * body is the client's: 408. Short answers are sent in one write. Bytes and
  * streams are under the budget until their first byte is sent, then under the limits on progress. If a source fails
  * after that, the connection is cut, and only the log and the metric report the reason. A problem ends the source of its
  * exchange.
@@ -10,10 +11,12 @@
  *   answers.answer(exchange, prepared, json(200, { name }));
  *   answers.fail(exchange, new RonError('not_found', 'no such name'));
  */
-import { sched } from '@ron/kernel';
+import { isRonError, sched } from '@ron/kernel';
 import type { Log } from '@ron/telemetry';
 import type { RonError } from '@ron/kernel';
+import { bodyLate } from '../body/body.ts';
 import { insist } from '../guards/access.ts';
+
 import { serveBytes } from '../bytes/bytes.ts';
 import type { ByteOutcome, ByteSource } from '../bytes/bytes.ts';
 import { cutAnswer } from './cut-answer.ts';
@@ -128,7 +131,8 @@ export class AnswerSender {
   fail(exchange: Exchange, thrown: unknown): void {
     if (exchange.has_failed) return;
     exchange.has_failed = true;
-    this.#refuse(exchange, thrown);
+    const isClientLate = isRonError(thrown, 'timeout') && exchange.awaits_body;
+    this.#refuse(exchange, isClientLate ? bodyLate() : thrown);
   }
 
   /** As `fail`, after `wait_ms`. The answer is decided now: a later failure does not replace it. */

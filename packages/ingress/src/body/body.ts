@@ -18,6 +18,10 @@ import { BodyReader } from './body-reader.ts';
 import { GrowingBytes } from './growing-bytes.ts';
 import { headerText } from '../guards/header-text.ts';
 
+/** The client is late, not the service or an upstream. */
+export const bodyLate = (): RonError =>
+  new RonError('request_timeout', 'the body did not arrive in time', { op: 'read' });
+
 export interface BodyLimits {
   /** Infinity for none. */
   readonly bytes_max: number;

@@ -267,6 +267,11 @@ export class Exchange extends RequestHead implements InflightRequest, RouteConte
     return this.is_forwarded && !this.req.complete && this.req.readableLength === 0;
   }
 
+  /** A handler waits for bytes of the body that the client has not sent. */
+  get awaits_body(): boolean {
+    return !this.is_forwarded && this.wantsBytes();
+  }
+
   readStalled(): void {
     this.body_due_ms = Infinity;
     this.#host.readStalled(this);

@@ -139,6 +139,16 @@ test('a streamed body below the minimum rate is refused even if it never stalls'
   assert.equal(status, 408);
 });
 
+test('a streamed body that is incomplete at the deadline of the request is a delay of the client, not a timeout', async () => {
+  await using service = await startService();
+  const client = await RawClient.open(service.port);
+  const trickle = setInterval(() => client.write('x'), 20);
+  client.write(put(100_000).replace('\r\n\r\n', '\r\nRequest-Timeout: 0.2\r\n\r\n'));
+  const { status, problem } = rawAnswer(await client.rest());
+  clearInterval(trickle);
+  assert.deepEqual([status, problem?.['code']], [408, 'request_timeout']);
+});
+
 test('a body with broken framing is refused at once, buffered or streamed', async () => {
   await using service = await startService();
   const chunked = 'Host: localhost\r\nTransfer-Encoding: chunked\r\n';

@@ -93,7 +93,8 @@ test('rude clients', async (t) => {
 test('a webhook body that keeps coming is cut at the deadline of the body, and not before', async (t) => {
   const node = await TestNode.start(t, { services: ['kms', 'passport', 'interop'], inside: {} });
   await addProvider(await node.admin(), 'github');
-  const client = await RawClient.open(Number(new URL(node.url).port));
+  const port = Number(new URL(node.url).port);
+  const client = await RawClient.open(port);
   const begun_ms = performance.now();
   client.head('POST', '/webhooks/github', { 'Content-Length': 1_000_000 });
   const sending = setInterval(() => client.write('x'.repeat(1000)), 20);
@@ -103,5 +104,10 @@ test('a webhook body that keeps coming is cut at the deadline of the body, and n
   assert.match(answer, /^HTTP\/1\.1 408 [^]*"code":"request_timeout"/);
   const { body, intake } = concurrency.deadlines;
   assert.ok(took_ms >= body.ms && took_ms < intake.ms, `the answer took ${took_ms} ms, the deadline is ${body.ms} ms`);
+  const hurried = await RawClient.open(port);
+  hurried.head('POST', '/webhooks/github', { 'Content-Length': 1_000_000, 'Request-Timeout': '0.1' });
+  const early = await hurried.rest();
+  assert.match(early, /^HTTP\/1\.1 408 [^]*"code":"request_timeout"/, 'also at a deadline of the client');
+  assert.doesNotMatch(early, /x-reason/i);
   await eventually('its memory is free', () => node.interop.unverified.bytes === 0);
 });
