@@ -1,10 +1,9 @@
 /**
- * Mailbox is killed for 4 s under 100 webhooks/s (RON_LONG=1: 10 s and 300/s): each of them gets 202 at its first request, and
- * they arrive in the order of their streams, none twice.
+ * Mailbox is killed under 100 webhooks/s and stays away for 400 of them (RON_LONG=1: 300/s and 3000): each gets 202 at its first
+ * request, and they arrive in the order of their streams, none twice.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
 import { checkAccepted } from '../node/check.ts';
 import { Consumer } from '../node/consumer.ts';
 import { Load } from '../node/load.ts';
@@ -12,7 +11,8 @@ import { TestNode } from '../node/node.ts';
 import { addProvider, NO_RATES } from '../node/senders.ts';
 
 const IS_LONG = process.env['RON_LONG'] === '1';
-const AWAY_MS = IS_LONG ? 10_000 : 4000;
+/** While mailbox is away. */
+const AWAY_COUNT = IS_LONG ? 3000 : 400;
 const RATE_PER_S = IS_LONG ? 300 : 100;
 const SCHEMES = ['github', 'stripe'] as const;
 const SERVICES = ['kms', 'passport', 'mailbox', 'interop'] as const;
@@ -44,14 +44,13 @@ test(
     await load.moves(20);
     await node.kill('mailbox');
     const before = load.accepted.length;
-    await pause(AWAY_MS);
+    await load.moves(AWAY_COUNT);
     const during = load.accepted.slice(before);
     await node.start('mailbox');
     await load.moves(20);
     await load.stop();
     await consumer.stop();
     assert.deepEqual([...load.refusals], [], 'no webhook was refused');
-    assert.ok(during.length > 20, `${during.length} were accepted meanwhile`);
     assert.ok(during.some(({ place }) => place === 'spool'));
     await checkAccepted(node, load, consumer);
     t.diagnostic(

@@ -13,7 +13,7 @@ import { InteropClient, KmsClient, MailboxClient } from '@ron/client';
 import { reachPrivately } from '@ron/client/node';
 import { NEVER } from '@ron/kernel';
 import { scopesOf, type Service } from '@ron/proto';
-import { eventually, tempDir, type After } from '@ron/testkit';
+import { tempDir, type After } from '@ron/testkit';
 import { send, ServiceProcess, type Reply, type SendInit, type ServiceProcessInit } from '@ron/testkit/service';
 import type { Interop } from '../../src/service.ts';
 import { startInside, type InsideInit, type InsideInterop } from './inside.ts';
@@ -169,11 +169,6 @@ export class TestNode {
 
   dataOf(name: NodeService): string {
     return join(this.dir, name);
-  }
-
-  /** Waits until the metric of a service has a value. */
-  async metricReaches(name: NodeService, series: string, value: number): Promise<void> {
-    await eventually(`${series} of ${name} reaches ${value}`, async () => (await this.metric(name, series)) >= value);
   }
 
   /** The capability that derives the keys of all services. */
