@@ -1,7 +1,6 @@
 /** The provider routes behind a real listener, with providers on a directory, and an intake whose deliveries are kept. */
 import { Deadline } from '@ron/kernel';
 import { createIngress } from '@ron/ingress';
-import type { AccessCheck } from '@ron/proto';
 import { Metrics } from '@ron/telemetry';
 import { tempDirFor, type After } from '@ron/testkit';
 import { captureLog, send, type Reply } from '@ron/testkit/service';
@@ -16,28 +15,7 @@ import { AddressRates } from '../../src/webhooks/address-rates.ts';
 import { SourceChecks } from '../../src/webhooks/source-checks.ts';
 import { ProviderLimiter } from '../../src/webhooks/provider-limiter.ts';
 import { UnverifiedBytes } from '../../src/webhooks/unverified-bytes.ts';
-
-/** Grants the scope that `authorization` names. */
-const ACCESS: AccessCheck = {
-  checkHeaders: ({ scope, authorization }) => {
-    if (authorization !== `Bearer ${scope}`) return { ok: false, code: 'unauthorized', reason: 'no capability' };
-    return {
-      ok: true,
-      capability_id: 'cap-1',
-      chain: [],
-      subject: 'operator',
-      scopes: [scope],
-      caveats: [],
-      phase2: {
-        needsBody: false,
-        update: () => undefined,
-        end: () => undefined,
-        facts: () => undefined,
-        settle: () => undefined,
-      },
-    };
-  },
-};
+import { ACCESS } from '../access.ts';
 
 export interface ListeningInit {
   readonly kms?: FakeKms;

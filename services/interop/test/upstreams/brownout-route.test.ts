@@ -3,34 +3,19 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createIngress } from '@ron/ingress';
 import { Deadline, sched } from '@ron/kernel';
-import type { AccessCheck, BrownoutDto } from '@ron/proto';
+import type { BrownoutDto } from '@ron/proto';
 import { Metrics } from '@ron/telemetry';
 import type { After } from '@ron/testkit';
 import { assertRefusal, send, type Reply } from '@ron/testkit/service';
 import type { AuditEvent } from '../../src/audit/audit-event.ts';
 import { REASONS } from '../../src/reasons.ts';
 import { brownoutRoutes } from '../../src/routes/brownout.ts';
+import { ACCESS } from '../access.ts';
 import { calling, type Called } from './support.ts';
 
 const HOUR_MS = 3_600_000;
 
-const ADMIN: AccessCheck = {
-  checkHeaders: ({ scope }) => ({
-    ok: true,
-    capability_id: 'cap-1',
-    chain: [],
-    subject: 'operator',
-    scopes: [scope ?? ''],
-    caveats: [],
-    phase2: {
-      needsBody: false,
-      update: () => undefined,
-      end: () => undefined,
-      facts: () => undefined,
-      settle: () => undefined,
-    },
-  }),
-};
+const ADMIN = { authorization: 'Bearer interop:admin' };
 
 async function listening(t: After) {
   const called = await calling(t);
@@ -41,16 +26,16 @@ async function listening(t: After) {
     version: '0',
     deadlines: { deadline: (name) => Deadline.after(name, 5000) },
     routes: brownoutRoutes({ sentinel: called.sentinel, audit }),
-    access: ADMIN,
+    access: ACCESS,
     reasons: REASONS,
     metrics: new Metrics('interop'),
   });
   t.after(async () => await ingress[Symbol.asyncDispose]());
   const url = await ingress.listen();
-  const get = (): Promise<Reply> => send(url, 'GET', '/admin/brownout');
+  const get = (): Promise<Reply> => send(url, 'GET', '/admin/brownout', { headers: ADMIN });
   const put = (body: unknown): Promise<Reply> =>
     send(url, 'PUT', '/admin/brownout', {
-      headers: { 'content-type': 'application/json' },
+      headers: { ...ADMIN, 'content-type': 'application/json' },
       body: JSON.stringify(body),
     });
   return { ...called, audited, get, put };
