@@ -3,13 +3,11 @@ import { Readable } from 'node:stream';
 import { test } from 'node:test';
 import * as zlib from 'node:zlib';
 import fc from 'fast-check';
+import { fuzzRuns } from '@ron/testkit';
 import { decodeBody } from './decode-body.ts';
 import type { DecodeInit } from './decode-body.ts';
 import { RonError } from '@ron/kernel';
 import type { ErrorCode } from '@ron/kernel';
-
-/** How many cases a property tries: `RON_FUZZ_RUNS` for a nightly-length run. */
-const fuzzRuns = (usual: number): { numRuns: number } => ({ numRuns: Number(process.env['RON_FUZZ_RUNS']) || usual });
 
 const MIB = 1024 * 1024;
 const never = new AbortController().signal;

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { ERRORS, RonError } from '@ron/kernel';
 import type { ErrorCode } from '@ron/kernel';
-import { fuzzRuns } from '../../test/fuzz-runs.ts';
+import { fuzzRuns } from '@ron/testkit';
 import { problemFor, retryAfter_s } from './problem.ts';
 
 const CODES = Object.keys(ERRORS) as ErrorCode[];

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { RonError } from '@ron/kernel';
 import { byteBench, MIB, pattern, tape } from '../../test/bytes/byte-bench.ts';
-import { fuzzRuns } from '../../test/fuzz-runs.ts';
+import { fuzzRuns } from '@ron/testkit';
 import type { ByteSource } from './bytes.ts';
 
 test('whole bodies, from RAM and from a source, with their headers', async (t) => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { fuzzRuns } from '../../test/fuzz-runs.ts';
+import { fuzzRuns } from '@ron/testkit';
 import { assertLinearTime } from '../../test/linear-time.ts';
 import { etagMatches, evaluateConditions, parseHttpDate } from './conditional.ts';
 import type { ConditionHeaders, ConditionVerdict, Validators } from './conditional.ts';

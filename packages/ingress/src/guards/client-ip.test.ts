@@ -3,7 +3,7 @@ import { BlockList, isIP, isIPv4 } from 'node:net';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { RonError } from '@ron/kernel';
-import { fuzzRuns } from '../../test/fuzz-runs.ts';
+import { fuzzRuns } from '@ron/testkit';
 import { assertLinearTime } from '../../test/linear-time.ts';
 import { clientIp, compileProxies, normalizeIp } from './client-ip.ts';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { fuzzRuns } from '../../test/fuzz-runs.ts';
+import { fuzzRuns } from '@ron/testkit';
 import { hostAllowed, HostGuard, hostName, hostsFor, isLoopback } from './host-guard.ts';
 
 const loopback = hostsFor('127.0.0.1', [])!;

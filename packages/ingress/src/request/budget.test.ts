@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { fuzzRuns } from '../../test/fuzz-runs.ts';
+import { fuzzRuns } from '@ron/testkit';
 import { budgetFrom } from './budget.ts';
 
 const NOW_MS = 1_700_000_000_000;

@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import fc from 'fast-check';
-import { eventually, KIB } from '@ron/testkit';
-import { fuzzRuns } from '../fuzz-runs.ts';
+import { eventually, fuzzRuns, KIB } from '@ron/testkit';
 import { AUTHORIZATION, Target, Wire } from './target.ts';
 
 const NOTES = {

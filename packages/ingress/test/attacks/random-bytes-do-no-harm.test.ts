@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import fc from 'fast-check';
-import { fuzzRuns } from '../fuzz-runs.ts';
+import { fuzzRuns } from '@ron/testkit';
 import { AUTHORIZATION, Target, raw, withstands } from './target.ts';
 
 let target: Target;

@@ -4,7 +4,8 @@ import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import fc from 'fast-check';
 import type { Verified } from '../../src/signatures/verify.ts';
-import { fuzzRuns, GENERIC, hmac, SECRET, TIME, VARIANTS, verify, type HeaderLines, type Sent } from './requests.ts';
+import { fuzzRuns } from '@ron/testkit';
+import { GENERIC, hmac, SECRET, TIME, VARIANTS, verify, type HeaderLines, type Sent } from './requests.ts';
 
 const variant = (name: string): ((body: string | Uint8Array, time?: string) => Sent) => {
   const { sign } = VARIANTS.find((each) => each.name === name)!;

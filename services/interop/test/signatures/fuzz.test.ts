@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { fuzzRuns } from '@ron/testkit';
 import { reference } from './reference.ts';
 import {
-  fuzzRuns,
   hmacSecret,
   OTHER_SECRET,
   publicSecret,

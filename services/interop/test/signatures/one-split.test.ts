@@ -4,7 +4,8 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import type { GenericScheme } from '@ron/proto';
 import { compileTemplate, fillTemplate, requireGeneric } from '../../src/signatures/generic-template.ts';
-import { fuzzRuns, GENERIC, hmac, SECRET, TIME_S, verify, type HeaderLines } from './requests.ts';
+import { fuzzRuns } from '@ron/testkit';
+import { GENERIC, hmac, SECRET, TIME_S, verify, type HeaderLines } from './requests.ts';
 
 const genericOf = (template: string): GenericScheme => ({
   template,

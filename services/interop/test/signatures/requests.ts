@@ -165,12 +165,6 @@ export const withoutHeader = (sent: Sent, wanted: string): Sent => ({
   headers: sent.headers.filter(([name]) => name.toLowerCase() !== wanted),
 });
 
-/** The number given for an ordinary run, or `RON_FUZZ_RUNS` for a nightly-length one. */
-export function fuzzRuns(usual: number): { numRuns: number } {
-  const asked = Number(process.env['RON_FUZZ_RUNS']);
-  return { numRuns: Number.isSafeInteger(asked) && asked > 0 ? asked : usual };
-}
-
 /** The refusal has this reason and repeats no secret. */
 export async function refused(sent: Sent, reason: RejectReason, message: string): Promise<void> {
   const verified = await verify(sent);

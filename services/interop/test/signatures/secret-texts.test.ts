@@ -5,7 +5,8 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { SCHEMES, type SchemeName } from '@ron/proto';
 import { keyOfSecret, parseSecret } from '../../src/signatures/secret-text.ts';
-import { ed25519, fuzzRuns, PUBLIC_KEY, TIME, verify } from './requests.ts';
+import { fuzzRuns } from '@ron/testkit';
+import { ed25519, PUBLIC_KEY, TIME, verify } from './requests.ts';
 
 const TEXT = 'a secret of sixteen';
 const publicKeyText = `whpk_${Buffer.from(PUBLIC_KEY.export({ format: 'jwk' }).x!, 'base64url').toString('base64')}`;

@@ -5,7 +5,8 @@ import { test } from 'node:test';
 import { verifySlackRequest } from '@slack/bolt';
 import fc from 'fast-check';
 import { signSample } from '../../src/signatures/sign-sample.ts';
-import { fuzzRuns, hmac, OTHER_SECRET, SECRET, TIME, TIME_S, verify, WALL_MS } from './requests.ts';
+import { fuzzRuns } from '@ron/testkit';
+import { hmac, OTHER_SECRET, SECRET, TIME, TIME_S, verify, WALL_MS } from './requests.ts';
 
 const BODY = 'token=x&command=%2Fweather&text=94070';
 

@@ -10,7 +10,8 @@ import { keyOfSecret, parseSecret } from '../../src/signatures/secret-text.ts';
 import { signSample } from '../../src/signatures/sign-sample.ts';
 import type { LiveSecret } from '../../src/signatures/verify.ts';
 import type { SchemeName } from '@ron/proto';
-import { fuzzRuns, GENERIC, hmacSecret, SECRET, TIME_S, verify, WALL_MS, type HeaderLines } from './requests.ts';
+import { fuzzRuns } from '@ron/testkit';
+import { GENERIC, hmacSecret, SECRET, TIME_S, verify, WALL_MS, type HeaderLines } from './requests.ts';
 
 const BODY = '{"id":"evt_1","type":"invoice.paid","text":"Grüße, 世界 \\u0000"}';
 /** Text that UTF-8 keeps; the libraries take text only. `@octokit/webhooks-methods` refuses an empty one. */
