@@ -43,9 +43,9 @@ export const interop = defineService({
         sender: (task) => sender.run(task),
         spool_drainer: (task) => drainer.run(task),
         receipt_signer: (task) => receipts.run(task),
-        secret_refresh: ({ stopping }) => providers.run(stopping),
+        secret_refresh: ({ signal, stopping }) => providers.run(AbortSignal.any([signal, stopping])),
         brownout_sentinel: (task) => upstreams.sentinel.run(task),
-        audit_sink: ({ stopping }) => sink.run(stopping),
+        audit_sink: ({ signal, stopping }) => sink.run(AbortSignal.any([signal, stopping])),
       },
       flush: {
         deadline_ms: 1000,
