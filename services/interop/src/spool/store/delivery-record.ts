@@ -100,11 +100,15 @@ function fieldsIn(text: string): StoredFields | undefined {
   try {
     const fields = JSON.parse(text) as Partial<StoredFields> | null;
     const { topic, headers, receipt } = fields ?? {};
-    if (typeof topic !== 'string' || typeof headers !== 'object' || typeof receipt !== 'object') return undefined;
+    if (typeof topic !== 'string' || !isRecord(headers) || !isRecord(receipt)) return undefined;
     return { topic, headers, receipt };
   } catch {
     return undefined;
   }
+}
+
+function isRecord<T extends object>(value: T | null | undefined): value is T {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function jsonAt(meta: Buffer): number | undefined {
