@@ -52,6 +52,7 @@ export function storedOf(name: string, document: ProviderDocument): StoredProvid
   const { descriptor, secrets, revision, secret_version, incarnation } = document;
   assert(descriptor.name === name, 'the file has the name of its provider');
   assert([revision, secret_version, incarnation].every(Number.isSafeInteger), 'revisions are numbers');
+  assert(Array.isArray(secrets), 'secrets are a list');
   assert(secrets.length > 0 && secrets.length <= INTEROP_LIMITS.secrets, 'a provider has one or two secrets');
   return { ...document, descriptor: requireDescriptor(name, descriptor) };
 }
