@@ -3,8 +3,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { bytesOf } from '@ron/testkit';
-import { beginningOf, concat, WHOLE_BYTES_MAX } from './put-body.ts';
+import fc from 'fast-check';
+import { isRonError } from '@ron/kernel';
+import { bytesOf, fuzzRuns } from '@ron/testkit';
+import { beginningOf, concat, statedAddress, WHOLE_BYTES_MAX } from './put-body.ts';
 
 setFlagsFromString('--expose-gc');
 const gc = runInNewContext('gc') as () => void;
@@ -64,4 +66,30 @@ test('an undeclared body of two pieces or fewer is whole', async () => {
     const beginning = await beginningOf({ ...declared(body, 20), headers: {} });
     assert.ok('whole' in beginning && Buffer.from(body).equals(beginning.whole));
   }
+});
+
+test('a stated address has 64 lower-case hex digits, with or without b3:, and any other header is a bad request', () => {
+  const digits = fc.stringMatching(/^[0-9a-f]{64}$/);
+  const value = fc.oneof(
+    digits,
+    digits.map((hex) => `b3:${hex}`),
+    fc.tuple(digits, fc.nat(66), fc.string({ minLength: 1, maxLength: 2 })).map(([hex, at, other]) => {
+      const address = `b3:${hex}`;
+      return address.slice(0, at) + other + address.slice(at + other.length);
+    }),
+    fc.uint8Array({ maxLength: 80 }).map((bytes) => Buffer.from(bytes).toString('latin1')),
+  );
+  fc.assert(
+    fc.property(fc.array(value, { maxLength: 2 }), (values) => {
+      const hex = /^(?:b3:)?([0-9a-f]{64})$/.exec(values[0] ?? '')?.[1];
+      if (values.length === 0) assert.equal(statedAddress(values), undefined);
+      else if (values.length === 1 && hex !== undefined) assert.equal(statedAddress(values), `b3:${hex}`);
+      else
+        assert.throws(
+          () => statedAddress(values),
+          (error) => isRonError(error, 'bad_request'),
+        );
+    }),
+    fuzzRuns(2000),
+  );
 });
