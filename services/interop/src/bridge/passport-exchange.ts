@@ -2,7 +2,7 @@
  * `POST /v1/passport/exchange` with the capability of interop.
  *
  * Contract: the capability is narrowed to each request, and read anew after passport refused it. The answer is checked: a token
- * that is not for storage is an error of passport. `problem` says why the capability of interop cannot be used; its clients get a
+ * that is not for storage, or a malformed verdict, is an error of passport. `problem` says why the capability of interop cannot be used; its clients get a
  * text without paths.
  * Bound: one try; the caller retries. Cancellation: by the signal.
  */
@@ -11,7 +11,7 @@ import { narrowed } from '@ron/auth/narrowed';
 import { AnswerError, PassportClient, type AuthorizedRequest } from '@ron/client';
 import type { Reach } from '@ron/client/node';
 import { isRonError, POLICIES, RonError } from '@ron/kernel';
-import type { ExchangeInit, ExchangeVerdict } from '@ron/proto';
+import type { ExchangeInit, ExchangeRefusal, ExchangeVerdict } from '@ron/proto';
 import type { CapabilityFile } from '../upstreams/capability-file.ts';
 
 export interface PassportExchangeInit {
@@ -40,8 +40,7 @@ export class PassportExchange {
   async exchange(request: ExchangeInit, signal: AbortSignal): Promise<ExchangeVerdict> {
     await this.#readCapability();
     try {
-      const verdict = await this.#client.exchange(request, signal);
-      if (verdict.ok) requireForStorage(verdict.token);
+      const verdict = soundVerdict(await this.#client.exchange(request, signal));
       this.#problem = undefined;
       return verdict;
     } catch (error) {
@@ -69,6 +68,21 @@ export class PassportExchange {
       cause,
     });
   }
+}
+
+function soundVerdict(verdict: ExchangeVerdict | null): ExchangeVerdict {
+  if (verdict?.ok === true && Number.isSafeInteger(verdict.expires_ms)) {
+    requireForStorage(verdict.token);
+    return verdict;
+  }
+  if (verdict?.ok === false && isRefusal(verdict)) return verdict;
+  throw new RonError('integrity', 'passport sent a malformed verdict', { op: 'exchange' });
+}
+
+function isRefusal({ code, cause, reason }: Partial<ExchangeRefusal>): boolean {
+  const isKnown = code === 'unauthorized' || code === 'forbidden';
+  const isCause = cause === undefined || cause === 'expired' || cause === 'revoked';
+  return isKnown && isCause && typeof reason === 'string';
 }
 
 function requireForStorage(token: unknown): void {

@@ -190,10 +190,12 @@ export class PutBridge {
   /** The receipt of storage, as the answer. */
   async #receipt(answer: NodeAnswer, address: Address, onGood: () => void): Promise<RouteAnswer> {
     if (answer.status >= 400) return await this.#refused(answer);
+    if (answer.status !== 200 && answer.status !== 201) throw malformed(`its status is ${answer.status}`);
     const length = Number(answer.headers.get('content-length') ?? NaN);
     if (!(length <= RECEIPT_BYTES_MAX)) throw malformed('it has no bounded length');
-    const receipt = (await answer.json()) as ObjectReceipt;
-    if (receipt.address !== address) throw malformed('it names another address than that of the body');
+    const receipt = (await answer.json()) as Partial<ObjectReceipt> | null;
+    if (receipt?.address !== address) throw malformed('it names another address than that of the body');
+    if (!isWhole(receipt)) throw malformed('a field is missing or malformed');
     onGood();
     return json(answer.status, receipt, passedOn(answer));
   }
@@ -239,6 +241,18 @@ function requireFact({ grant }: Context, address: Address): void {
 function addressFrom(hasher: Blake3Hasher): Address {
   return formatAddress(hasher.digestBuffer());
 }
+
+function isWhole(receipt: Partial<ObjectReceipt>): receipt is ObjectReceipt {
+  const { size, durability } = receipt;
+  return (
+    isCount(size) &&
+    typeof durability?.fsynced === 'boolean' &&
+    isCount(durability.copies) &&
+    isCount(durability.target)
+  );
+}
+
+const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
 
 function passedOn({ headers }: NodeAnswer): AnswerHeaders {
   const passed: Record<string, string> = {};
