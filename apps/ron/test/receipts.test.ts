@@ -4,11 +4,13 @@ import { generateKeyPairSync, sign } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import fc from 'fast-check';
 import { addressOf } from '@ron/client';
 import { receiptLeaf, treePath, treeRoot } from '@ron/client/webhook-receipt';
 import { signedText, type SignedReceipt, type WebhookReceipt } from '@ron/proto';
+import { fuzzRuns } from '@ron/testkit';
 import { answer, FakeInterop } from './fixtures/fake-interop.ts';
-import { command } from './support.ts';
+import { command, temporaryDir } from './support.ts';
 
 const KID = 'interop/receipts/hybrid/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10#v1';
 const ID = '01JQZ3QW5T0000000000000001';
@@ -105,4 +107,98 @@ test('an unsigned receipt exits with 75, a malformed id with 64', async (t) => {
   assert.equal(code, 75, stderr);
   assert.match(stderr, /has not signed/);
   assert.equal((await command(['receipt', 'get', '../admin', ...fake.flags])).code, 64);
+});
+
+/** Without the white space between its tokens. */
+function compact(text: string): string {
+  let [result, isText] = ['', false];
+  for (let at = 0; at < text.length; at += 1) {
+    const char = text[at]!;
+    if (!isText && ' \t\r\n'.includes(char)) continue;
+    result += char;
+    if (isText && char === '\\') result += text[(at += 1)] ?? '';
+    else if (char === '"') isText = !isText;
+  }
+  return result;
+}
+
+const endsOf = (pattern: RegExp, text: string): number[] =>
+  [...text.matchAll(pattern)].map(({ 0: found, index }) => index + found.length);
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+test('a file with any edits is accepted if it differs in white space between tokens only; otherwise it exits with 65', async (t) => {
+  const dir = await temporaryDir(t);
+  const at = (name: string): string => join(dir, name);
+  const keys = newKeys();
+  await writeFile(at('key.pem'), keys.map(({ pem }) => pem).join('\n'));
+  const signed = signedReceipt(keys);
+  const text = JSON.stringify(signed);
+  const codes = new Map<number, number>();
+  const requireVerdict = async (file: Uint8Array | string): Promise<void> => {
+    await writeFile(at('receipt.json'), file);
+    const { code, stderr } = await command(['receipt', 'verify', at('receipt.json'), '--key', at('key.pem')]);
+    const read = Buffer.from(file as Uint8Array).toString();
+    const isSame = compact(read) === text && isJson(read);
+    assert.equal(code, isSame ? 0 : 65, `${stderr} ${read}`);
+    codes.set(code, (codes.get(code) ?? 0) + 1);
+  };
+  const spaces = fc.string({ unit: fc.constantFrom(' ', '\t', '\r', '\n'), minLength: 1, maxLength: 3 });
+  const others = fc.constantFrom(
+    '',
+    '"',
+    '\\',
+    ',',
+    '{',
+    '}',
+    '0',
+    '.0',
+    'e0',
+    '-',
+    '\u00a0',
+    '\ufeff',
+    'null',
+    '"kid":"x",',
+  );
+  // A place outside of the signatures, which are most of the file.
+  const place = fc.oneof(fc.nat(text.indexOf('"sigs"')), fc.nat(text.length));
+  const edit = fc.record({ place, removed: fc.nat(1), by: fc.oneof(spaces, others) });
+  // A duplicate key, and another spelling of a number, leave the value as it was.
+  const respelled = fc.oneof(
+    fc.record({
+      place: fc.constantFrom(...endsOf(/\{/g, text)),
+      removed: fc.constant(0),
+      by: fc.constant('"kid":"x",'),
+    }),
+    fc.record({
+      place: fc.constantFrom(...endsOf(/:\d+/g, text)),
+      removed: fc.constant(0),
+      by: fc.constantFrom('.0', 'e0'),
+    }),
+  );
+  const edited = fc
+    .array(fc.oneof({ weight: 4, arbitrary: edit }, respelled), { minLength: 1, maxLength: 3 })
+    .map((edits) =>
+      edits.reduce((file, { place: from, removed, by }) => file.slice(0, from) + by + file.slice(from + removed), text),
+    );
+  await fc.assert(
+    fc.asyncProperty(fc.oneof({ weight: 9, arbitrary: edited }, fc.uint8Array({ maxLength: 100 })), requireVerdict),
+    { ...fuzzRuns(150), examples: [[text], [`\n${text.replaceAll('":', '" : ')} `]] },
+  );
+  await fc.assert(
+    fc.asyncProperty(fc.nat(text.length - 1), fc.integer({ min: 1, max: 255 }), async (changed, mask) => {
+      const bytes = Buffer.from(text);
+      bytes[changed]! ^= mask;
+      await requireVerdict(bytes);
+    }),
+    fuzzRuns(100),
+  );
+  assert.ok(codes.has(0) && codes.has(65), JSON.stringify([...codes]));
 });
