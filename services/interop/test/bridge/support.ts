@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdir, writeFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { attenuate, FileKeySource, mint, type MintInit } from '@ron/auth';
 import { leaks } from '@ron/auth/testing';
@@ -200,10 +200,10 @@ export interface FakeStorage {
   stop(): Promise<void>;
 }
 
-export async function fakeStorage(t: After, answer: FakeStorage['answer']): Promise<FakeStorage> {
-  const run = join(tempDirFor(t), 'run');
-  await mkdir(run, { recursive: true, mode: 0o700 });
-  const path = join(run, 'fake.sock');
+/** `at`: the path of its socket. Default: a temporary one. */
+export async function fakeStorage(t: After, answer: FakeStorage['answer'], at?: string): Promise<FakeStorage> {
+  const path = at ?? join(tempDirFor(t), 'run', 'fake.sock');
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const sockets = new Set<Socket>();
   const server = createServer((request, response) => {
     fake.requests.push(request);
