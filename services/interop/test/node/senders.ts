@@ -1,5 +1,6 @@
 /** Webhook providers of a test, which sign as their documentation says and not with the code under test. */
 import { createHmac } from 'node:crypto';
+import { leaks } from '@ron/auth/testing';
 import type { InteropClient } from '@ron/client';
 import type { SchemeName } from '@ron/proto';
 
@@ -10,6 +11,8 @@ const SECRETS: Readonly<Record<SenderScheme, string>> = {
   stripe: SECRET,
   standard: `whsec_${Buffer.from(SECRET).toString('base64')}`,
 };
+
+for (const secret of [SECRET, ...Object.values(SECRETS)]) leaks.secret('a webhook secret', secret);
 
 export type SenderScheme = Exclude<SchemeName, 'generic'>;
 /** Those whose accepted deliveries get 202 and a body. */
