@@ -30,6 +30,11 @@ const BROWNOUT = ['--brownout.dwell=500ms', '--brownout.p95=1m'];
 
 const silent: Answer = () => undefined;
 const failing: Answer = (_, __, response) => refuse(response, 500, 'internal');
+/** Reads succeed. */
+const failingWrites: Answer = (request, body, response) => {
+  if (request.method !== 'GET') return failing(request, body, response);
+  response.writeHead(200, { 'Content-Type': 'application/octet-stream', 'Content-Length': OBJECT.length }).end(OBJECT);
+};
 const slow: Answer = (_, __, response) => void pause(600).then(() => refuse(response, 500, 'internal'));
 
 async function startNode(t: TestContext): Promise<TestNode> {
@@ -177,6 +182,25 @@ test('[interop I-4] upstreams that hang', { timeout: 180_000 }, async (t) => {
     });
     await recovers();
   });
+
+  await t.test(
+    'a burst of 5xx from storage: put gets 503 and is then shed; kept objects and webhooks go on',
+    async () => {
+      await replaced(node, 'storage', failingWrites, async () => {
+        assertReason(await within(REQUEST_MS, put()), [503], 'DOWNSTREAM_UNAVAILABLE');
+        await eventually('the brownout begins', async () => {
+          const reply = await within(REQUEST_MS, put());
+          assert.equal(reply.status, 503, reply.text);
+          return reply.headers['x-reason'] === 'BACKPRESSURE';
+        });
+        await closesPut(/storage/);
+        const reply = await hook();
+        assert.deepEqual([reply.status, reply.json.place], [202, 'mailbox'], reply.text);
+        await eventually('objects are read', async () => (await read()).body.equals(OBJECT));
+      });
+      await recovers();
+    },
+  );
 
   await t.test('a burst of 5xx from mailbox: webhooks are spooled and arrive', async () => {
     await replaced(node, 'mailbox', failing, async () => {
