@@ -10,7 +10,7 @@ import { KmsClient } from '@ron/client';
 import { reachPrivately } from '@ron/client/node';
 import { loadConfig } from '@ron/config';
 import { Deadline, NEVER } from '@ron/kernel';
-import { scopesOf, type Scope } from '@ron/proto';
+import { scopesOf, type ReceiptSignature, type Scope } from '@ron/proto';
 import { tempDirFor } from '@ron/testkit';
 import { ServiceProcess } from '@ron/testkit/service';
 import { schema } from '../../src/config.ts';
@@ -181,6 +181,39 @@ test('a signature by another key than the requested one is refused', async (t) =
     message: /another key/,
   });
 });
+
+test('a signature that its key did not make, or that lacks a part, is refused', async (t) => {
+  const { access } = await setUp(t);
+  const root = 'ab'.repeat(32);
+  type Sigs = readonly ReceiptSignature[];
+  const changes: readonly ((sigs: Sigs) => Sigs)[] = [
+    (sigs) => sigs.map((sig, at) => (at === 0 ? { ...sig, signature_b64: changed(sig.signature_b64) } : sig)),
+    (sigs) => sigs.map((sig, at) => (at === 1 ? { ...sig, signature_b64: changed(sig.signature_b64) } : sig)),
+    (sigs) => sigs.slice(1),
+    (sigs) => [...sigs, sigs[0]!],
+    (sigs) => sigs.map((sig) => ({ ...sig, kid: `${sig.kid}0` })),
+  ];
+  for (const change of changes) {
+    const lying = access();
+    const run = lying.run.bind(lying);
+    lying.run = (op, signal, work) =>
+      run(op, signal, (client, within) => {
+        const sign = client.sign.bind(client);
+        client.sign = async (init, call) => {
+          const signed = await sign(init, call);
+          return { ...signed, sigs: change(signed.sigs) };
+        };
+        return work(client, within);
+      });
+    await assert.rejects(new KmsReceiptKey(lying).sign(root, NEVER), { code: 'integrity' }, String(change));
+  }
+});
+
+function changed(signature_b64: string): string {
+  const bytes = Buffer.from(signature_b64, 'base64');
+  bytes[10]! ^= 1;
+  return bytes.toString('base64');
+}
 
 test('a wrapped secret opens for its provider and version only, and another tenant cannot open it', async (t) => {
   const { wrapper, capability_file, mintFor } = await setUp(t);

@@ -225,6 +225,26 @@ test('no temporary file stays: of a full disk at once, of a crash at the next st
   assert.deepEqual(await left(), []);
 });
 
+test('a removal that the disk refuses is not applied, and an old copy of the file is still detected', async (t) => {
+  const dir = tempDirFor(t);
+  await withTwo(dir);
+  await copyFile(fileOf(dir, 'github'), join(dir, 'old'));
+  const disk = new FaultyDisk();
+  {
+    await using open = await openTest({ dir, fs: disk });
+    await open.providers.rotate('github', { secret: SECOND, overlap_ms: 0 }, NEVER);
+    disk.fail('catalog', 'ENOSPC', 'write');
+    await assert.rejects(open.providers.remove('github', NEVER), { code: 'storage_full' });
+    disk.mend();
+    // Writes the whole catalog.
+    await open.providers.put('other', { ...GITHUB, secret: SECOND }, NEVER);
+    assert.equal(await accepts(open.providers.get('github'), SECOND), true);
+  }
+  await copyFile(join(dir, 'old'), fileOf(dir, 'github'));
+  await using open = await openTest({ dir });
+  assert.equal(open.providers.get('github')!.problem, 'its file is older than its last change');
+});
+
 test('after a power failure at any step, each provider is the old one or the new one, and it is not closed', async () => {
   const disk = new CrashFileSystem();
   const acked: { readonly at: number; readonly holds: string }[] = [];
