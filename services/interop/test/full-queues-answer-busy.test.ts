@@ -14,7 +14,7 @@ import { Metrics } from '@ron/telemetry';
 import { captureLog } from '@ron/testkit/service';
 import { concurrency } from '../src/concurrency.ts';
 import { schema } from '../src/config.ts';
-import { fuzzRuns } from './signatures/requests.ts';
+import { fuzzRuns } from '@ron/testkit';
 
 const QUEUES = { reads: 'read', puts: 'put', webhooks: 'webhook' } as const;
 type QueueName = keyof typeof QUEUES;

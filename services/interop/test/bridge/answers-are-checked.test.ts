@@ -11,7 +11,7 @@ import type { IncomingMessage, ServerResponse } from '@ron/kernel/http';
 import type { ExchangeInit } from '@ron/proto';
 import { bytesOf, eventually, fuzzRuns, KIB, tempDirFor } from '@ron/testkit';
 import { addressOf, type Reply } from '@ron/testkit/service';
-import { exchangeByPassport } from '../../src/bridge/passport-exchange.ts';
+import { PassportExchange } from '../../src/bridge/passport-exchange.ts';
 import { outcomeOf } from '../../src/upstreams/outcome.ts';
 import { NO_RATES } from '../node/senders.ts';
 import { fakeUpstream } from '../upstreams/support.ts';
@@ -85,7 +85,7 @@ const DURABILITY = { fsynced: true, copies: 1, target: 1 };
 const receiptFor = (body: Uint8Array) => ({ address: addressOf(body), size: body.length, durability: DURABILITY });
 const CHUNKED = { 'transfer-encoding': 'chunked' };
 
-test('whatever storage answers, a put has its own receipt or a known refusal', async (t) => {
+test('after any answer of storage, a put has its own receipt or a known refusal', async (t) => {
   const fake = await fakeStorage(t, () => undefined);
   const bridge = await startBridge(t, { storage_socket: fake.path, flags: NO_RATES });
   const answering = (answer: typeof fake.answer): void => {
@@ -165,7 +165,7 @@ function requireSound(reply: Reply, body: Uint8Array, lie: Lie): void {
   }
 }
 
-test('whatever passport answers, an exchange gives a capability of storage, a known refusal, or an error of passport', async (t) => {
+test('after any answer of passport, an exchange gives a capability of storage, a known refusal, or an error of passport', async (t) => {
   const run = join(tempDirFor(t), 'run');
   await mkdir(run, { mode: 0o700 });
   const keys = new MemoryKeySource();
@@ -175,7 +175,7 @@ test('whatever passport answers, an exchange gives a capability of storage, a kn
   };
   const [token, own] = [await tokenFor('storage'), await tokenFor('passport')];
   const fake = await fakeUpstream(t, join(run, 'passport.sock'));
-  const exchange = exchangeByPassport({
+  const passport = new PassportExchange({
     way: reachPrivately(`unix:${fake.path}`),
     file: { token: () => Promise.resolve(own), current: own, forget: () => undefined },
     connect_ms: 5000,
@@ -210,7 +210,7 @@ test('whatever passport answers, an exchange gives a capability of storage, a kn
   await fc.assert(
     fc.asyncProperty(lieOf(bodies, [200, 200, 200, 200, 204, 302, 401, 403, 429, 500, 503]), async (lie) => {
       fake.answer = (request, _, response) => tell(lie, request, response);
-      const verdict = await exchange(init, NEVER).catch((error: unknown) => {
+      const verdict = await passport.exchange(init, NEVER).catch((error: unknown) => {
         // Upstream maps both.
         assert.ok(isRonError(error) || outcomeOf(error) === 'error', String(error));
         return undefined;

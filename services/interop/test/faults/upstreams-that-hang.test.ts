@@ -31,8 +31,8 @@ const BROWNOUT = ['--brownout.dwell=500ms', '--brownout.p95=1m'];
 const silent: Answer = () => undefined;
 const failing: Answer = (_, __, response) => refuse(response, 500, 'internal');
 /** Reads succeed. */
-const failingWrites: Answer = (request, body, response) => {
-  if (request.method !== 'GET') return failing(request, body, response);
+const failingWrites: Answer = (message, body, response) => {
+  if (message.method !== 'GET') return failing(message, body, response);
   response.writeHead(200, { 'Content-Type': 'application/octet-stream', 'Content-Length': OBJECT.length }).end(OBJECT);
 };
 const slow: Answer = (_, __, response) => void pause(600).then(() => refuse(response, 500, 'internal'));
@@ -187,9 +187,9 @@ test('[interop I-4] upstreams that hang', { timeout: 180_000 }, async (t) => {
     'a burst of 5xx from storage: put gets 503 and is then shed; kept objects and webhooks go on',
     async () => {
       await replaced(node, 'storage', failingWrites, async () => {
-        assertReason(await within(REQUEST_MS, put()), [503], 'DOWNSTREAM_UNAVAILABLE');
+        assertReason(await within(request.ms, put()), [503], 'DOWNSTREAM_UNAVAILABLE');
         await eventually('the brownout begins', async () => {
-          const reply = await within(REQUEST_MS, put());
+          const reply = await within(request.ms, put());
           assert.equal(reply.status, 503, reply.text);
           return reply.headers['x-reason'] === 'BACKPRESSURE';
         });
