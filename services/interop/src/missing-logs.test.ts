@@ -88,3 +88,39 @@ test('a disk that cannot be written does not fail the start', async (t) => {
   assert.equal(await readFile(join(dir, 'logs'), 'utf8'), 'spool kept\nreceipts kept\n');
   assert.deepEqual((await readdir(dir)).toSorted(), ['logs', 'receipts', 'spool']);
 });
+
+/** A disk on which the next `count` reads of the file `logs` fail. */
+function unreadable(count: number): FileSystem {
+  let left = count;
+  const open: FileSystem['open'] = async (path, access) => {
+    const file = await realFileSystem.open(path, access);
+    if (!path.endsWith('/logs')) return file;
+    const read: typeof file.read = async (...at) => {
+      if (left-- > 0) throw Object.assign(new Error('EIO'), { code: 'EIO' });
+      return await file.read(...at);
+    };
+    return { ...file, read, size: () => file.size(), close: () => file.close() };
+  };
+  return { ...realFileSystem, open };
+}
+
+for (const failures of [1, 2, Infinity])
+  test(`a start at which ${failures} reads of the file fail does not forget a loss`, async (t) => {
+    const dir = tempDirFor(t);
+    await start(dir);
+    await rm(join(dir, 'spool'), { recursive: true });
+    await start(dir);
+    const before = await readFile(join(dir, 'logs'), 'utf8');
+    await start(dir, unreadable(failures));
+    assert.equal(await readFile(join(dir, 'logs'), 'utf8'), before);
+    assert.equal((await start(dir)).reported.length, 1);
+  });
+
+test('a directory that is lost while the file cannot be read is reported, and recorded if a later read succeeds', async (t) => {
+  const dir = tempDirFor(t);
+  await start(dir);
+  await rm(join(dir, 'receipts'), { recursive: true });
+  const { reported, missing } = await start(dir, unreadable(1));
+  assert.deepEqual(reported, [missing.problem('receipts')]);
+  assert.equal((await start(dir)).reported.length, 1);
+});

@@ -5,7 +5,8 @@
  *
  * Contract: a log whose directory is gone, although it existed at an earlier start, is reported at this start and at every later
  * one, until the operator deletes the file `logs`. The loss is recorded before the directory is created again, so that no crash
- * hides it. A disk that cannot be written never fails the start.
+ * hides it. A disk that cannot be read or written never fails the start. A file that cannot be read is never replaced: it may
+ * record a loss, which the next start reports. A loss that such a start detects is reported by this start only.
  * Not detected: a loss of all of the data directory, or of segments inside of a log.
  * Bound: one small file.
  */
@@ -32,22 +33,22 @@ const EFFECTS: Readonly<Record<KeptLog, string>> = {
 
 export class MissingLogs {
   readonly #init: MissingLogsInit;
-  readonly #lost: ReadonlySet<KeptLog>;
+  readonly #lost = new Set<KeptLog>();
 
-  private constructor(init: MissingLogsInit, lost: ReadonlySet<KeptLog>) {
+  private constructor(init: MissingLogsInit) {
     this.#init = init;
-    this.#lost = lost;
   }
 
   /** Before the logs are opened, which creates their directories. */
   static async open(init: MissingLogsInit): Promise<MissingLogs> {
     const { fs, dir, onMissing } = init;
     await removeLeftOver(fs, join(dir, FILE)).catch(() => undefined);
-    const before = (await readWhole(fs, join(dir, FILE), FILE_BYTES_MAX).catch(() => undefined))?.toString() ?? '';
-    const wereKept = LOGS.filter((log) => before.includes(`${log} kept`));
-    const gone = await Promise.all(wereKept.map(async (log) => ((await exists(fs, dir, log)) ? [] : [log])));
-    const known = LOGS.filter((log) => before.includes(`${log} lost`));
-    const missing = new MissingLogs(init, new Set([...known, ...gone.flat()]));
+    const missing = new MissingLogs(init);
+    // The file is written once both logs exist: one that cannot be read says so too.
+    const text = await missing.#read().catch(() => LOGS.map((log) => `${log} kept`).join());
+    const kept = LOGS.filter((log) => text.includes(`${log} kept`));
+    const gone = await Promise.all(kept.map(async (log) => ((await exists(fs, dir, log)) ? [] : [log])));
+    for (const log of [...lostIn(text), ...gone.flat()]) missing.#lost.add(log);
     if (gone.flat().length > 0) await missing.record();
     for (const log of missing.#lost) onMissing(missing.problem(log)!);
     return missing;
@@ -57,10 +58,12 @@ export class MissingLogs {
   async record(): Promise<void> {
     const { fs, dir, warn } = this.#init;
     const path = join(dir, FILE);
-    const text = LOGS.map((log) => `${log} ${this.#lost.has(log) ? 'lost' : 'kept'}\n`).join('');
     try {
-      if ((await readWhole(fs, path, FILE_BYTES_MAX))?.toString() === text) return;
-      await writeWhole(fs, path, Buffer.from(text));
+      const before = await this.#read();
+      // `open` may have failed to read it.
+      for (const log of lostIn(before)) this.#lost.add(log);
+      const text = LOGS.map((log) => `${log} ${this.#lost.has(log) ? 'lost' : 'kept'}\n`).join('');
+      if (before !== text) await writeWhole(fs, path, Buffer.from(text));
     } catch {
       warn(`failed to write ${path}: a lost directory of the spool or the receipts would not be detected`);
     }
@@ -71,7 +74,15 @@ export class MissingLogs {
     if (!this.#lost.has(log)) return undefined;
     return `the directory ${log} was missing at a start: ${EFFECTS[log]}; restore it, then delete the file ${FILE} beside it`;
   }
+
+  /** Empty if there is no file. */
+  async #read(): Promise<string> {
+    const { fs, dir } = this.#init;
+    return (await readWhole(fs, join(dir, FILE), FILE_BYTES_MAX))?.toString() ?? '';
+  }
 }
+
+const lostIn = (text: string): readonly KeptLog[] => LOGS.filter((log) => text.includes(`${log} lost`));
 
 /** A log keeps its segments in a directory of their own. */
 async function exists(fs: FileSystem, dir: string, log: KeptLog): Promise<boolean> {
