@@ -4,9 +4,10 @@
  *     row: id 16   segment 4   offset 4   time (0.1 s) 4   hash link 4   segment and offset of the batch, and the leaf 8     = 40 bytes
  *
  * Contract: a row is found by its id. Rows are dropped oldest first, all of a segment at a time, and never with a row that
- * `canDrop` keeps. A row is unsigned until `sign` or `lose`; `first_unsigned` is the oldest such row.
- * Bound: `bytes_max` for `capacity` rows, with 1 to 2 bytes of hash for each. Pages are allocated as it grows. Only a replay can
- * exceed the capacity, after it was lowered.
+ * `canDrop` keeps. A row is unsigned until `sign` or `lose`; `first_unsigned` is the oldest such row. A drop takes a short turn
+ * however many rows it has: they are unknown at once, and each later `add` frees the memory of some.
+ * Bound: `bytes_max` for `capacity` rows, with 1 to 2 bytes of hash for each, dropped ones included. Pages are allocated as it
+ * grows. Only a replay can exceed the capacity, after it was lowered.
  */
 import { assert, sched } from '@ron/kernel';
 import type { Position } from '@ron/log';
@@ -37,6 +38,8 @@ const LINK_MOD = 2 ** 31;
 const UNSIGNED = 0;
 const LOST = U32 - 1;
 const PAGE_ROWS_MAX = 4096;
+/** Dropped rows that an `add` frees: more than it adds, so that the index shrinks to its rows. */
+const FREED_BY_ADD = 4;
 
 interface Segment {
   readonly segment: number;
@@ -58,6 +61,8 @@ export class ReceiptIndex {
   readonly #heads: Uint32Array;
   readonly #seed = Buffer.from(sched.randomBytes(4)).readInt32LE(0) | 1;
   readonly #segments: Segment[] = [];
+  /** Rows from here on have memory; those before `#head` are dropped. */
+  #oldest: Row = 0;
   #head: Row = 0;
   #tail: Row = 0;
   #first_unsigned: Row = 0;
@@ -67,14 +72,19 @@ export class ReceiptIndex {
     const rows = Math.floor(bytes_max / ROW_BYTES);
     const buckets = powerOfTwoUpTo(Math.max(16, rows / 4));
     this.#page_rows = Math.min(PAGE_ROWS_MAX, powerOfTwoUpTo(Math.max(16, rows / 16)));
-    // The first and the last page are used in part.
-    this.capacity = Math.floor((bytes_max - buckets * WORD_BYTES) / ROW_BYTES) - this.#page_rows;
+    // The oldest and the newest page are used in part.
+    this.capacity = Math.floor((bytes_max - buckets * WORD_BYTES) / ROW_BYTES) - 2 * this.#page_rows;
     assert(this.capacity >= this.#page_rows, 'the index of receipts has room for some pages');
     this.#heads = new Uint32Array(buckets);
   }
 
   get rows(): number {
     return this.#tail - this.#head;
+  }
+
+  /** In memory. */
+  get bytes(): number {
+    return this.#heads.byteLength + this.#pages.length * this.#page_rows * ROW_BYTES;
   }
 
   get unsigned(): number {
@@ -96,13 +106,15 @@ export class ReceiptIndex {
   }
 
   find(id: Uint8Array): Row {
-    for (let row = this.#rowOf(this.#heads[this.#bucketOf(id)]!); row !== NO_ROW; row = this.#next(row)) {
+    // A chain leads from newer rows to older ones.
+    for (let row = this.#rowOf(this.#heads[this.#bucketOf(id)]!); row >= this.#head; row = this.#next(row)) {
       if (this.#matches(row, id)) return row;
     }
     return NO_ROW;
   }
 
   add(id: Uint8Array, { segment, offset }: Position, time_ms: number): Row {
+    for (let freed = 0; freed < FREED_BY_ADD && this.#oldest < this.#head; freed += 1) this.#freeOldest();
     const row = this.#tail;
     if (row % this.#page_rows === 0) this.#pages.push(new Uint32Array(this.#page_rows * WORDS));
     this.#tail += 1;
@@ -173,7 +185,8 @@ export class ReceiptIndex {
     assert(next !== undefined, 'the newest segment stays');
     this.#segments.shift();
     const count = next.first - this.#head;
-    while (this.#head < next.first) this.#dropHead();
+    for (let row = this.#first_unsigned; row < next.first; row += 1) if (this.isUnsigned(row)) this.#unsigned -= 1;
+    this.#head = next.first;
     this.#skipSigned();
     return count;
   }
@@ -198,10 +211,9 @@ export class ReceiptIndex {
   }
 
   /** The oldest row is the last of its chain. */
-  #dropHead(): void {
-    const row = this.#head;
+  #freeOldest(): void {
+    const row = this.#oldest;
     const [page, at] = this.#cell(row);
-    if (page[at + BATCH_SEGMENT] === UNSIGNED) this.#unsigned -= 1;
     const bucket = this.#bucketOfWord(page[at + ID_WORDS - 1]!);
     const link = (row % LINK_MOD) + 1;
     if (this.#heads[bucket] === link) this.#heads[bucket] = 0;
@@ -211,8 +223,8 @@ export class ReceiptIndex {
       const [its_page, its_at] = this.#cell(before);
       its_page[its_at + LINK] = 0;
     }
-    this.#head += 1;
-    if (this.#head % this.#page_rows !== 0) return;
+    this.#oldest += 1;
+    if (this.#oldest % this.#page_rows !== 0) return;
     this.#pages.shift();
     this.#page_first += 1;
   }
