@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { checkReceipt } from '@ron/client/webhook-receipt';
 import { isRonError, NEVER } from '@ron/kernel';
-import { CrashFileSystem } from '@ron/log/testing';
-import { eventually } from '@ron/testkit';
+import { CrashFileSystem, FaultyDisk } from '@ron/log/testing';
+import { eventually, tempDirFor } from '@ron/testkit';
 import { FakeKms, openTest, receiptOf, receiptsOf, running, signedOf, type OpenTest } from './testing/receipts.ts';
 
 /** Draws the same numbers in each run. */
@@ -100,6 +100,27 @@ test('a damaged receipt is reported and refused, and the others are signed', asy
   await assert.rejects(receipts.get(receiptOf(1).id, NEVER), (error) => isRonError(error, 'integrity'));
   assert.equal(receipts.totals['damaged'], 1);
   assert.ok(events.some((event) => event.kind === 'receipts problem' && /cannot be signed/.test(event.problem)));
+  assert.ok(task);
+});
+
+test('no receipt is lost while the disk cannot be read: all are late, and signed once it can', async (t) => {
+  const kms = new FakeKms();
+  const disk = new FaultyDisk();
+  const { events, receipts } = await openTest(disk, { dir: tempDirFor(t), kms });
+  await using _ = receipts;
+  await receipts.append(receiptsOf(0, 4), NEVER);
+  disk.fail('.seg', 'EIO', 'read');
+  await using task = running(receipts);
+  const problem = 'cannot sign receipts: the disk failed (EIO)';
+  await eventually('the failure is reported', () => events.length > 0);
+  assert.deepEqual(events, [{ kind: 'receipts problem', problem }]);
+  await eventually('the lag of the gate grows', () => receipts.sign_lag_ms > 500);
+  disk.mend();
+  for (const number of [0, 1, 2, 3]) {
+    await receipts.untilSigned(receiptOf(number).id, NEVER);
+    await signedOf(receipts, receiptOf(number).id);
+  }
+  assert.equal(receipts.totals['damaged'], 0);
   assert.ok(task);
 });
 

@@ -1,11 +1,11 @@
 /**
  * Reads the oldest unsigned receipts for a batch.
  *
- * Contract: the receipts in the order of the log, each with its leaf. One whose record is damaged is lost: it is reported, and
- * never signed. Bound: `RECEIPT_LIMITS.tree` receipts, in one read for each segment. Cancellation: by the signal.
+ * Contract: the receipts in the order of the log, each with its leaf. One whose record was read and is damaged is lost: it is
+ * reported, and never signed. Rejects if the disk cannot be read: nothing is lost then. Bound: `RECEIPT_LIMITS.tree` receipts, in one read for each segment. Cancellation: by the signal.
  */
 import { leafOfText } from '@ron/client/webhook-receipt';
-import type { RecordHead, SegmentLog } from '@ron/log';
+import { rethrowDisk, type RecordHead, type SegmentLog } from '@ron/log';
 import { RECEIPT_LIMITS } from '@ron/proto';
 import type { ReceiptIndex, Row } from './receipt-index.ts';
 import { ignoreMissing } from './receipt-log.ts';
@@ -45,9 +45,10 @@ export async function unsignedReceipts(init: UnsignedInit, signal: AbortSignal):
     ): void => {
       found.set(keyOf(part.segment, offset), { id, leaf: leafOfText(body.subarray(0, payload_bytes)) });
     };
-    const range = { from: part.from, until: part.last + 1, skipsUnreadable: true };
+    const range = { from: part.from, until: part.last + 1 };
     // A segment that is gone has lost its receipts. Damage shows as a receipt that was not found.
-    await log.scanSegment(part.segment, onRecord, () => undefined, signal, range).catch(ignoreMissing);
+    const scanned = log.scanSegment(part.segment, onRecord, () => undefined, signal, range);
+    await scanned.catch(ignoreMissing).catch(rethrowDisk);
   }
   const kept: Found[] = [];
   for (const row of rows) {
