@@ -46,7 +46,8 @@ export async function openParts(context: InteropContext) {
   const missing = dir === undefined ? undefined : await openMissing(context, dir);
   const spool = resources.use(await openSpool(context, dir));
   const kms = openKmsAccess(context, upstreams.kms, upstreams.connect_ms);
-  const receipts = resources.use(await openReceipts(context, dir, kms));
+  const isReplaced = missing?.problem('receipts') !== undefined;
+  const receipts = resources.use(await openReceipts(context, { dir, isReplaced, kms }));
   await missing?.record();
   const providers = resources.use(await openProviderFiles(context, { dir, policy, kms, recorder }));
   const { sender, drainer } = openDelivery(context, { queue: queues.webhooks, upstreams, spool, receipts });

@@ -137,6 +137,7 @@ class ModelReceipts {
   }
 
   has = (id: string): boolean => this.written.has(id);
+  isRestorable = (): boolean => true;
   read = (id: string): Promise<WebhookReceipt | undefined> => Promise.resolve(this.written.get(id));
   append = async (receipts: readonly WebhookReceipt[]): Promise<void> => {
     await this.#world.io('receipts');

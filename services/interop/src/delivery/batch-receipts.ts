@@ -5,6 +5,10 @@
  * that one fits it; otherwise it gets one of its own. The id of the first delivery is stated by mailbox, and each holder of
  * `mailbox:send` could have stored the key under any id: so the receipt must be of the same provider, and of the same body
  * unless mailbox says that the bodies differ. Such a holder can still name another receipt of the provider for a conflict.
+ * A first receipt that a crash prevented is written for a duplicate with the same body. One that may have been removed since is
+ * not, because its id would have two receipts. It is not written for another body either, because interop does not know the
+ * first one any more: the message in mailbox has no receipt then, and the one of the duplicate certifies that interop accepted a
+ * body that no receiver gets.
  * Bound: the deliveries of the batch. Cancellation: by the deadlines of `writing`.
  */
 import { isRonError, type Deadline } from '@ron/kernel';
@@ -13,13 +17,13 @@ import type { Receipts } from '../receipts/receipts.ts';
 import { unavailable } from './delivery-batch.ts';
 
 export class BatchReceipts {
-  readonly #receipts: Pick<Receipts, 'has' | 'read' | 'append'>;
+  readonly #receipts: Pick<Receipts, 'has' | 'isRestorable' | 'read' | 'append'>;
   /** Bounds one append or read. */
   readonly #writing: () => Deadline;
   /** By id. */
   readonly #missing = new Map<string, WebhookReceipt>();
 
-  constructor(receipts: Pick<Receipts, 'has' | 'read' | 'append'>, writing: () => Deadline) {
+  constructor(receipts: Pick<Receipts, 'has' | 'isRestorable' | 'read' | 'append'>, writing: () => Deadline) {
     this.#receipts = receipts;
     this.#writing = writing;
   }
@@ -36,8 +40,8 @@ export class BatchReceipts {
 
   /** Mailbox has the same body under the key of a delivery. Returns the id of the receipt. */
   async addDuplicate(own: WebhookReceipt, first_id: string): Promise<string> {
-    // A crash came between the message and its receipt.
-    if (!this.has(first_id)) return this.add({ ...own, id: first_id });
+    // If it never existed, a crash came between the message and its receipt.
+    if (!this.has(first_id)) return this.add(this.#receipts.isRestorable(first_id) ? { ...own, id: first_id } : own);
     const first = await this.#find(first_id);
     return first?.provider === own.provider && first.b3 === own.b3 ? first_id : this.add(own);
   }

@@ -95,6 +95,7 @@ export function senderAgainstStop(
       },
       receipts: {
         has: (id) => stores.receipts.includes(id),
+        isRestorable: () => true,
         read: () => Promise.resolve(undefined),
         append: (receipts) => stores.append(receipts),
         isFull: false,

@@ -32,6 +32,7 @@ class Receipts {
   isFailing = false;
   isFull = false;
   has = (id: string): boolean => this.written.has(id);
+  isRestorable = (_id: string): boolean => true;
   read = (id: string): Promise<WebhookReceipt | undefined> => Promise.resolve(this.written.get(id));
   append = async (receipts: readonly WebhookReceipt[]): Promise<void> => {
     if (this.isFailing) throw new RonError('not_ready', 'the disk failed');
@@ -161,6 +162,28 @@ test('a known key gets the first receipt, also for another body; one that does n
   await mailbox.send([{ topic: 'hooks.p', id: ulidOf(99), idempotency_key: keyOf(6), payload: Buffer.alloc(1, 6) }]);
   const without = await accept(verified(6));
   assert.deepEqual([without.receipt, receipts.bodyOf(without.receipt)], [ulidOf(99), b3Of(6)], 'no receipt yet');
+  await stop();
+});
+
+test('a duplicate whose first receipt was removed gets one of its own: an id has one receipt', async () => {
+  const { receipts, accept, stop } = await setup();
+  await accept(verified(1, { key: 7, body: 1 }));
+  receipts.written.delete(ulidOf(1));
+  receipts.isRestorable = (id) => id !== ulidOf(1);
+  const again = await accept(verified(2, { key: 7, body: 1 }));
+  assert.deepEqual(again, { receipt: ulidOf(2), duplicate: true, place: 'mailbox' });
+  assert.deepEqual([...receipts.written.keys()], [ulidOf(2)]);
+  await stop();
+});
+
+test('another body under a key whose message has no receipt gets a receipt of its own', async () => {
+  const { mailbox, receipts, accept, refused, stop } = await setup();
+  receipts.isFailing = true;
+  assert.equal((await refused(verified(1, { key: 7, body: 1 }))).code, 'not_ready');
+  receipts.isFailing = false;
+  const other = await accept(verified(2, { key: 7, body: 2 }));
+  assert.deepEqual([mailbox.stored, other.receipt, other.duplicate], [[ulidOf(1)], ulidOf(2), true]);
+  assert.deepEqual([...receipts.written.keys()], [ulidOf(2)]);
   await stop();
 });
 

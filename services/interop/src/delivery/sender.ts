@@ -5,8 +5,8 @@
  * deliveries of a provider reach mailbox in the order in which the sender took them, because newer ones go behind spooled ones.
  * One that was refused may be in mailbox nevertheless, also behind newer ones: its call came through late, and the spool had no
  * room for it. Its retry is a duplicate then.
- * A delivery whose idempotency key is known gets the first receipt (batch-receipts.ts). If a crash left a message without its
- * receipt, the retry of the provider writes it.
+ * A delivery whose idempotency key is known gets the first receipt. If a crash left a message without its receipt, the retry of
+ * the provider writes it, unless its body differs (batch-receipts.ts).
  * Bound: one batch at a time (`BATCH_LIMITS`), besides calls that go on late (placement.ts), and one delivery that was taken
  * from the queue but did not fit: it begins the next batch.
  * Cancellation: a batch that was begun is finished; `run` ends after it once the queue is closed or its signal aborts.
@@ -23,7 +23,7 @@ import { Placement, type PlacementInit } from './placement.ts';
 
 export interface SenderInit extends PlacementInit {
   readonly queue: WorkQueue;
-  readonly receipts: Pick<Receipts, 'has' | 'read' | 'append' | 'isFull'>;
+  readonly receipts: Pick<Receipts, 'has' | 'isRestorable' | 'read' | 'append' | 'isFull'>;
 }
 
 export class Sender {

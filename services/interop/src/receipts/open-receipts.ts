@@ -5,11 +5,17 @@ import type { KmsAccess } from '../upstreams/kms-access.ts';
 import { KmsReceiptKey } from './kms-receipt-key.ts';
 import { Receipts } from './receipts.ts';
 
-/** `dir` is the data directory; undefined in amnesia. */
+export interface OpenReceiptsInit {
+  /** The data directory; undefined in amnesia. */
+  readonly dir: string | undefined;
+  /** The directory of the receipts was missing at a start. */
+  readonly isReplaced: boolean;
+  readonly kms: KmsAccess | undefined;
+}
+
 export async function openReceipts(
   { config, fs, events, signal }: InteropContext,
-  dir: string | undefined,
-  kms: KmsAccess | undefined,
+  { dir, isReplaced, kms }: OpenReceiptsInit,
 ): Promise<Receipts> {
   const { receipts, amnesia } = config;
   return await Receipts.open({
@@ -17,6 +23,7 @@ export async function openReceipts(
     fs,
     bytes_max: dir === undefined ? amnesia.bytes_max : receipts.max_bytes,
     max_age_ms: receipts.max_age,
+    isReplaced,
     kms: kms && new KmsReceiptKey(kms),
     onEvent: (event) => events.publish(event),
     signal,

@@ -5,6 +5,7 @@
  * counts, and an append of a known id writes nothing. State changes in the step in which the log reports a sync, through the same
  * function as at a replay, so a restart finds the state that it left. Damage is reported and skipped; receipts whose batch is
  * damaged are unsigned again.
+ * `isRestorable` is true only for an id that this log certainly never had: one that a crash kept out of it.
  * Retention removes whole segments, oldest first: by age, by the bytes of the log, and when the index is full. A segment with
  * unsigned receipts stays, unless there is no signer.
  * Bound: `bytes_max` plus two segments on disk; the index; `ROOM` rows are kept free for appends under way.
@@ -23,6 +24,8 @@ export interface ReceiptLogInit {
   readonly max_age_ms: number;
   /** False without a signer: retention does not wait for signatures. */
   readonly keepsUnsigned: boolean;
+  /** An earlier log in the directory was lost: the receipts of this one began later. */
+  readonly isReplaced: boolean;
   readonly onDamage: (damage: Damage) => void;
   readonly onRemoved: (count: number) => void;
   /** Called in the step in which receipts or batches became durable. */
@@ -52,6 +55,12 @@ export class ReceiptLog implements AsyncDisposable {
   /** Segments without rows, which `retain` removes. */
   readonly #dropped: number[] = [];
   #log!: SegmentLog;
+  /** Receipts that were appended until this time may have been removed. */
+  #removed_ms = -Infinity;
+  /** A part of the log is damaged: it may have had any receipt. */
+  #isDamaged = false;
+  /** The time of the oldest record that a start found. */
+  #oldest_ms: number | undefined;
   stored_total = 0;
   signed_total = 0;
   removed_total = 0;
@@ -69,14 +78,17 @@ export class ReceiptLog implements AsyncDisposable {
       fs: init.fs,
       segment_bytes: Math.min(SEGMENT_BYTES_MAX, Math.max(SEGMENT_BYTES_MIN, Math.floor(bytes))),
       queue_bytes_max: QUEUE_BYTES_MAX,
-      onRecord: ({ type, id, payload_bytes, time_s }, position, body) =>
-        receipts.#apply(type, id, body.subarray(0, payload_bytes), position, time_s * SECOND_MS),
-      onDamage: init.onDamage,
+      onRecord: ({ type, id, payload_bytes, time_s }, position, body) => {
+        receipts.#oldest_ms ??= time_s * SECOND_MS;
+        receipts.#apply(type, id, body.subarray(0, payload_bytes), position, time_s * SECOND_MS);
+      },
+      onDamage: (damage) => receipts.#onDamage(damage),
       skipsUnreadable: true,
       onDurable: (records, places) => receipts.#onDurable(records, places),
       signal: init.signal,
     });
     receipts.#makeRoom(0);
+    receipts.#findRemoved();
     receipts.stored_total = receipts.signed_total = receipts.removed_total = 0;
     return receipts;
   }
@@ -102,6 +114,15 @@ export class ReceiptLog implements AsyncDisposable {
   has(id: string): boolean {
     touch(this);
     return this.index.find(ulidBytes(id)) !== NO_ROW;
+  }
+
+  /**
+   * Whether a missing receipt was never in the log. The time of its id is that of its delivery, before its append. A removed
+   * receipt must not be written again: the first one was given out, and both would be valid.
+   */
+  isRestorable(id: string): boolean {
+    touch(this);
+    return !this.#isDamaged && timeOf(id) > this.#removed_ms;
   }
 
   /** [interop I-9] Resolves once every receipt is durable. */
@@ -208,10 +229,31 @@ export class ReceiptLog implements AsyncDisposable {
   }
 
   #dropOldest(): void {
-    this.#dropped.push(this.index.oldest!.segment);
+    const { segment, newest_ms } = this.index.oldest!;
+    this.#dropped.push(segment);
+    this.#removedUntil(newest_ms);
     const count = this.index.dropOldest();
     this.removed_total += count;
     this.#init.onRemoved(count);
+  }
+
+  /** At a start: the oldest record tells when earlier processes removed receipts. */
+  #findRemoved(): void {
+    const [first] = this.#log.files.numbers();
+    // The first segment has the number 1.
+    if (this.#init.isReplaced) this.#removedUntil(sched.wall_ms());
+    else if (first !== undefined && first > 1) this.#removedUntil(this.#oldest_ms ?? sched.wall_ms());
+  }
+
+  /** Records have their time in seconds. */
+  #removedUntil(time_ms: number): void {
+    this.#removed_ms = Math.max(this.#removed_ms, time_ms + SECOND_MS);
+  }
+
+  #onDamage(damage: Damage): void {
+    // The records of a torn tail were not acknowledged.
+    if (damage.what !== 'torn tail') this.#isDamaged = true;
+    this.#init.onDamage(damage);
   }
 
   /** Lets the newest segment end if all of its receipts are too old: only ended segments are removed. */
@@ -235,6 +277,9 @@ export class ReceiptLog implements AsyncDisposable {
     }
   }
 }
+
+/** In Unix ms. */
+const timeOf = (ulid: string): number => Buffer.from(ulidBytes(ulid)).readUIntBE(0, 6);
 
 /** For a segment that retention has removed. */
 export function ignoreMissing(error: unknown): void {

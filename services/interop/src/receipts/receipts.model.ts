@@ -73,6 +73,7 @@ const openLog = (parts: Parts, fs: FileSystem, onChange: () => void): Promise<Re
     bytes_max: 8 * 1024 * 1024,
     max_age_ms: 1e12,
     keepsUnsigned: true,
+    isReplaced: false,
     onDamage: ({ what }) => assert.equal(what, 'torn tail'),
     onRemoved: () => assert.fail('a receipt was removed'),
     onChange,

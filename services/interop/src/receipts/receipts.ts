@@ -36,6 +36,8 @@ export interface ReceiptsInit {
   readonly bytes_max: number;
   /** `receipts.max_age`. */
   readonly max_age_ms: number;
+  /** An earlier log in `dir` was lost (missing-logs.ts). Default false. */
+  readonly isReplaced?: boolean;
   /** Undefined without kms. */
   readonly kms: ReceiptKms | undefined;
   readonly onEvent: (event: ReceiptEvent) => void;
@@ -90,13 +92,14 @@ export class Receipts implements AsyncDisposable {
       const problem = `the receipt log is damaged: ${what} of ${bytes} bytes at ${offset} in segment ${segment}`;
       init.onEvent({ kind: 'receipts problem', problem });
     };
-    const { dir, fs, bytes_max, max_age_ms, kms, signal } = init;
+    const { dir, fs, bytes_max, max_age_ms, isReplaced = false, kms, signal } = init;
     let receipts: Receipts | undefined;
     const log = await ReceiptLog.open({
       dir: dir ?? MEMORY_DIR,
       fs: dir === undefined ? new MemoryDisk(bytes_max) : fs,
       bytes_max: dir === undefined ? Math.floor(bytes_max * MEMORY_SHARE) : bytes_max,
       max_age_ms,
+      isReplaced,
       keepsUnsigned: kms !== undefined,
       onDamage,
       onRemoved: (count) => init.onEvent({ kind: 'receipts removed', count }),
@@ -109,6 +112,11 @@ export class Receipts implements AsyncDisposable {
 
   has(id: string): boolean {
     return this.#log.has(id);
+  }
+
+  /** Whether a missing receipt was never in the log, so that it may be written under its id. */
+  isRestorable(id: string): boolean {
+    return this.#log.isRestorable(id);
   }
 
   append(receipts: readonly WebhookReceipt[], signal: AbortSignal): Promise<void> {
