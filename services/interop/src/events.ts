@@ -32,6 +32,8 @@ const LEVELS: Readonly<Record<InteropEvent['kind'], EventLevel>> = {
   'spool emptied': 'info',
   'spool problem': 'error',
   'spool recovered': 'info',
+  'spool part unreadable': 'error',
+  'spool part read': 'info',
   'spool damaged': 'error',
   'spool conflict': 'error',
   'spool unreadable': 'error',

@@ -68,6 +68,9 @@ function measureSpool(metrics: Metrics, { spool, drainer }: MeasuredParts): void
   metrics.counterFrom('spool_damaged_total', 'Damaged records and parts of the spool.', [], () => [
     { labels: {}, value: spool.damaged_total },
   ]);
+  metrics.gaugeFrom('spool_unread_segments', 'Segments of the spool that the disk could not read yet.', [], () => [
+    { labels: {}, value: spool.unread_segments },
+  ]);
   metrics.counterFrom(
     'spool_conflicts_total',
     'Spooled webhooks that were dropped: mailbox has another body with their key.',

@@ -1,7 +1,7 @@
 /**
  * Whether the spool can take deliveries, and the deliveries that it lost. Each change of the disk is reported once.
  *
- * Contract: a failed append or maintenance counts until one succeeds.
+ * Contract: a failed append or maintenance counts until one succeeds. A part that cannot be read is not lost (unread-segments.ts).
  */
 import { isRonError } from '@ron/kernel';
 
@@ -11,6 +11,9 @@ export type SpoolEvent =
   /** Deliveries cannot be stored, or settled records cannot be written. */
   | { readonly kind: 'spool problem'; readonly problem: string }
   | { readonly kind: 'spool recovered' }
+  /** The disk could not read a part of the log at the start. Its deliveries wait. */
+  | { readonly kind: 'spool part unreadable'; readonly problem: string }
+  | { readonly kind: 'spool part read'; readonly segment: number; readonly deliveries: number }
   /** A part of the log, or a delivery, is lost. */
   | { readonly kind: 'spool damaged'; readonly problem: string };
 

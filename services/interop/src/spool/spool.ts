@@ -6,7 +6,9 @@
  * Contract: `append` resolves once the delivery is durable; it is then kept until it is settled. An idempotency key is stored
  * once: further appends get the first id, and wait for the same sync. `holds` is true from the beginning of an append until the
  * delivery is settled, so newer deliveries of the provider never overtake it. A settled delivery is not taken again; after a
- * crash it may be, and mailbox answers with a duplicate. A record that is damaged is reported, counted and dropped.
+ * crash it may be, and mailbox answers with a duplicate. A record that is damaged is reported, counted and dropped. A segment
+ * that the disk cannot read at the start is kept, and its deliveries are taken once it can (late-replay.ts): behind newer ones
+ * that were sent meanwhile.
  * Bound: spool-limits.ts; a provider gets half of the room and half of the deliveries. Overflow: `full`. A full disk is
  * `storage_full`, any other failure `not_ready`; the delivery was not stored then. In memory: one row for each delivery
  * (delivery-table.ts), the ids of `SettledIds`; payloads stay on the disk. Amnesia has no spool: always `full`.
@@ -28,6 +30,7 @@ import { Move } from './store/spool-reclaimer.ts';
 import { SpoolMaintenance } from './spool-maintenance.ts';
 import { SpoolRoom } from './spool-room.ts';
 import { SpoolState } from './state/spool-state.ts';
+import { UnreadSegments } from '../unread-segments.ts';
 import { takeFairly, ticketOf, type TakeLimits, type Ticket } from './state/take-fairly.ts';
 
 export type { SpooledDelivery } from './store/delivery-record.ts';
@@ -55,6 +58,7 @@ export class Spool implements AsyncDisposable {
   readonly #room: SpoolRoom;
   readonly #appends: SpoolAppends;
   readonly #condition: SpoolCondition;
+  readonly #unread = new UnreadSegments();
   #log: SegmentLog | undefined;
   #maintenance: SpoolMaintenance | undefined;
 
@@ -83,16 +87,19 @@ export class Spool implements AsyncDisposable {
 
   async #open({ dir, fs, signal }: SpoolInit): Promise<void> {
     if (dir === undefined) return;
-    const [state, limits] = [this.#state, this.#limits];
+    const [state, limits, unread] = [this.#state, this.#limits, this.#unread];
     const onDurable = (records: readonly DurableRecord[], places: readonly Appended[]): void => {
       for (const [index, { context }] of records.entries()) this.#onDurable(context, places[index]!);
     };
     const onDamage = (problem: string): void => this.#condition.damaged(problem);
-    const log = await openSpoolLog({ dir, fs, limits, state, onDurable, onDamage, signal });
+    const log = await openSpoolLog({ dir, fs, limits, state, unread, onDurable, onDamage, signal });
     const drop = (slot: Slot): void => this.#drop(slot);
     this.#log = log;
     const [room, condition] = [this.#room, this.#condition];
-    this.#maintenance = new SpoolMaintenance({ log, state, limits, room, condition, drop });
+    const onRead = (segment: number, deliveries: number): void =>
+      this.#init.onEvent({ kind: 'spool part read', segment, deliveries });
+    this.#maintenance = new SpoolMaintenance({ log, state, limits, unread, room, condition, drop, onRead });
+    if (unread.problem !== undefined) this.#init.onEvent({ kind: 'spool part unreadable', problem: unread.problem });
     // A read-only disk: its deliveries are still sent.
     if (log.refusal !== undefined) this.#condition.failed(log.refusal);
   }
@@ -122,14 +129,21 @@ export class Spool implements AsyncDisposable {
     return this.bytes > 0 || this.isFailing;
   }
 
-  /** The last write failed: `maintain` probes the disk. */
+  /** The last write failed, or a segment is unread: `maintain` tries again. */
   get isFailing(): boolean {
-    return this.#condition.failure !== undefined;
+    return this.#condition.failure !== undefined || this.#unread.size > 0;
   }
 
-  /** Why deliveries cannot be spooled now or soon; undefined if they can. Not set in amnesia. */
+  /** Segments that the disk could not read yet. */
+  get unread_segments(): number {
+    return this.#unread.size;
+  }
+
+  /** Why deliveries cannot be spooled now or soon, or are not drained; undefined without a problem. Not set in amnesia. */
   get problem(): string | undefined {
-    return this.#condition.failure ?? (this.#log && this.#room.problem);
+    const unread = this.#unread.problem;
+    const waiting = unread && `${unread} of the spool: its webhooks wait`;
+    return this.#condition.failure ?? waiting ?? (this.#log && this.#room.problem);
   }
 
   /** Whether deliveries of the provider wait, so that newer ones go behind them. */

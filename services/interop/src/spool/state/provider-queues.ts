@@ -87,11 +87,11 @@ export class ProviderQueues {
     this.#queues.set(queue.provider, queue);
   }
 
-  /** Links the queue anew in the order of the log's numbers, after a start that read moved records. */
+  /** Links the queue anew in the order of the log's numbers. Rows that are being written have none yet, and stay behind. */
   sort(queue: ProviderQueue): void {
     const slots: { readonly slot: Slot; readonly seq: number }[] = [];
     for (let slot = queue.first; slot !== NONE; slot = this.#table.nextOf(slot))
-      slots.push({ slot, seq: this.#table.placeOf(slot).seq });
+      slots.push({ slot, seq: this.#table.placeOf(slot).seq || Number.MAX_SAFE_INTEGER });
     slots.sort((a, b) => a.seq - b.seq);
     queue.first = NONE;
     queue.last = NONE;

@@ -72,6 +72,12 @@ export class SpoolState {
     this.#enter(slot, place);
   }
 
+  /** Orders the deliveries of each provider by the numbers of their records, after older ones were added. */
+  sort(): void {
+    touch(this);
+    for (const queue of this.queues) this.queues.sort(queue);
+  }
+
   remove(slot: Slot): void {
     touch(this);
     const queue = this.queues.at(this.table.providerOf(slot));

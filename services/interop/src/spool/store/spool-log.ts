@@ -2,11 +2,13 @@
  * Opens the log of the spool and replays it into the index.
  *
  * Contract: afterwards the index has each delivery without a settled record, in the order in which it was accepted. A copy that
- * a crash left beside its original counts once. Damage is reported, never skipped silently; the other records survive.
+ * a crash left beside its original counts once. Damage is reported, never skipped silently; the other records survive. A segment
+ * with a part that the disk cannot read is unread: `LateReplay` enters its other deliveries later.
  * Bound: as in SegmentLog. Cancellation: by the signal.
  */
 import {
   type Appended,
+  type Damage,
   type DurableRecord,
   type FileSystem,
   type Position,
@@ -17,6 +19,7 @@ import { decodeIndexed, decodeSettled, RECORD } from './delivery-record.ts';
 import { NONE, type RowPlace } from '../state/delivery-table.ts';
 import type { SpoolLimits } from './spool-limits.ts';
 import type { SpoolState } from '../state/spool-state.ts';
+import type { UnreadSegments } from '../../unread-segments.ts';
 
 export interface SpoolLogInit {
   readonly dir: string;
@@ -24,7 +27,8 @@ export interface SpoolLogInit {
   readonly limits: SpoolLimits;
   readonly state: SpoolState;
   readonly onDurable: (records: readonly DurableRecord[], places: readonly Appended[]) => void;
-  /** Called for each part of the log that is damaged. */
+  readonly unread: UnreadSegments;
+  /** Called for each part of the log that was read and is damaged. */
   readonly onDamage: (problem: string) => void;
   readonly signal: AbortSignal;
 }
@@ -38,14 +42,21 @@ export async function openSpoolLog({ dir, fs, limits, onDurable, signal, ...init
     // The other deliveries are still sent.
     skipsUnreadable: true,
     onRecord: (head, position, body) => replay.record(head, position, body),
-    onDamage: ({ segment, offset, bytes, what }) =>
-      init.onDamage(`${what} of ${bytes} bytes in segment ${segment} at ${offset}`),
+    onDamage: (damage) => {
+      if (init.unread.isDamage(damage)) init.onDamage(damageText(damage));
+    },
     onDurable,
     signal,
   });
   replay.end();
   return log;
 }
+
+export const damageText = ({ what, bytes, segment, offset }: Damage): string =>
+  `${what} of ${bytes} bytes in segment ${segment} at ${offset}`;
+
+export const unknownRecord = ({ segment, offset }: Position): string =>
+  `unknown record in segment ${segment} at ${offset}`;
 
 class Replay {
   readonly #state: SpoolState;
@@ -65,8 +76,7 @@ class Replay {
 
   /** Moved records lie behind newer ones: the numbers have the order. */
   end(): void {
-    if (this.#isSorted) return;
-    for (const queue of this.#state.queues) this.#state.queues.sort(queue);
+    if (!this.#isSorted) this.#state.sort();
   }
 
   #settled(payload: Buffer): void {
@@ -79,11 +89,12 @@ class Replay {
   #delivery(head: RecordHead, place: RowPlace, meta: Buffer): void {
     const indexed = head.type === RECORD.delivery ? decodeIndexed(meta) : undefined;
     if (indexed === undefined) {
-      this.#onDamage(`unknown record in segment ${place.segment} at ${place.offset}`);
+      this.#onDamage(unknownRecord(place));
       return;
     }
     const known = this.#state.table.findKey(head.id);
-    if (known !== NONE && this.#state.table.placeOf(known).seq === place.seq) {
+    // Numbers do not tell: those of an unreadable end are used again.
+    if (known !== NONE && Buffer.compare(this.#state.table.idOf(known), indexed.id) === 0) {
       this.#state.move(known, place);
       return;
     }

@@ -1,7 +1,8 @@
 /**
  * Gives back the disk space of settled deliveries, the oldest segment first.
  *
- * Only the oldest segment is removed: a settled record must outlive the deliveries before it. Deliveries of the segment that
+ * Only the oldest segment is removed: a settled record must outlive the deliveries before it. Unread segments are passed over and
+ * kept: a delivery in them may be sent again, as a duplicate, if its settled record is removed. Deliveries of the segment that
  * still wait are moved to the end of the log, under their own numbers, before the segment is removed. A segment without any is
  * due at once; otherwise it is due when the log takes half of its room and an eighth of it is settled.
  *
@@ -15,6 +16,7 @@ import { RECORD } from './delivery-record.ts';
 import { NONE, type RowPlace, type Slot } from '../state/delivery-table.ts';
 import type { SpoolLimits } from './spool-limits.ts';
 import type { SpoolState } from '../state/spool-state.ts';
+import type { UnreadSegments } from '../../unread-segments.ts';
 
 const CHUNK_BYTES = 1024 * 1024;
 /** Of the room: below it, only segments without waiting deliveries are removed. */
@@ -37,6 +39,7 @@ export interface SpoolReclaimerInit {
   readonly log: SegmentLog;
   readonly state: SpoolState;
   readonly limits: SpoolLimits;
+  readonly unread: Pick<UnreadSegments, 'has' | 'bytesIn'>;
   /** The record of a waiting delivery cannot be moved, because it is damaged. */
   readonly drop: (slot: Slot) => void;
 }
@@ -51,25 +54,25 @@ export class SpoolReclaimer {
   /** Whether a segment should be removed now. */
   get isDue(): boolean {
     const { log, state, limits } = this.#init;
-    const [oldest] = log.files.numbers();
+    const oldest = this.#oldest;
     if (oldest === undefined) return false;
     if (oldest !== log.active && state.liveIn(oldest) === 0) return true;
-    const { bytes } = log.files.totals();
+    const bytes = this.#bytes;
     const settled_bytes = bytes - state.live_bytes - state.pending_bytes;
     const worth_bytes = Math.max(limits.segment_bytes, bytes * SETTLED_SHARE);
     return bytes > limits.room_bytes * USED_SHARE && settled_bytes >= worth_bytes;
   }
 
-  /** Removes all segments with records. Nothing waits. */
+  /** Removes all segments with records, except unread ones. Nothing waits. */
   async removeAll(signal: AbortSignal): Promise<void> {
-    const { log, state } = this.#init;
-    while (state.table.size === 0 && log.files.totals().bytes > 0) await this.removeOldest(signal);
+    const { state } = this.#init;
+    while (state.table.size === 0 && this.#bytes > 0) await this.removeOldest(signal);
   }
 
   /** Moves the waiting deliveries of the oldest segment to the end of the log, then removes it. */
   async removeOldest(signal: AbortSignal): Promise<void> {
     const { log, state } = this.#init;
-    const [oldest] = log.files.numbers();
+    const oldest = this.#oldest;
     if (oldest === undefined) return;
     if (oldest === log.active) {
       log.rotate();
@@ -86,6 +89,17 @@ export class SpoolReclaimer {
     const slot = state.table.findId(id);
     // If it was settled meanwhile, its settled record follows the copy: both are written by one task.
     if (slot !== NONE && this.#isAt(slot, from)) state.move(slot, place);
+  }
+
+  get #oldest(): number | undefined {
+    const { log, unread } = this.#init;
+    return log.files.numbers().find((segment) => !unread.has(segment));
+  }
+
+  /** Of the log without unread segments. */
+  get #bytes(): number {
+    const { files } = this.#init.log;
+    return files.totals().bytes - this.#init.unread.bytesIn(files);
   }
 
   async #moveAll(segment: number, signal: AbortSignal): Promise<void> {
