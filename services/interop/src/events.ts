@@ -42,6 +42,8 @@ const LEVELS: Readonly<Record<InteropEvent['kind'], EventLevel>> = {
   'topic full': 'warn',
   'topic has room': 'info',
   'receipts problem': 'error',
+  'receipts part unreadable': 'error',
+  'receipts part read': 'info',
   'receipts removed': 'info',
   'audit failed': 'error',
 };

@@ -5,15 +5,26 @@
  * counts, and an append of a known id writes nothing. State changes in the step in which the log reports a sync, through the same
  * function as at a replay, so a restart finds the state that it left. Damage is reported and skipped; receipts whose batch is
  * damaged are unsigned again.
- * `isRestorable` is true only for an id that this log certainly never had: one that a crash kept out of it.
+ * `isRestorable` is true only for an id that this log certainly never had: one that a crash kept out of it. A segment that the
+ * disk cannot read at the start is kept, and its receipts return once it can (late-receipts.ts).
  * Retention removes whole segments, oldest first: by age, by the bytes of the log, and when the index is full. A segment with
  * unsigned receipts stays, unless there is no signer.
- * Bound: `bytes_max` plus two segments on disk; the index; `ROOM` rows are kept free for appends under way.
+ * Bound: `bytes_max` plus two segments on disk, and the segments that cannot be read; the index; `ROOM` rows are kept free for appends under way.
  * Overflow: `backpressure`. Cancellation: a waiting append leaves with its signal; one that has begun completes.
  */
 import { isRonError, orAborted, RonError, sched, touch } from '@ron/kernel';
-import { SegmentLog, type Appended, type Damage, type DurableRecord, type FileSystem, type Position } from '@ron/log';
+import {
+  SegmentLog,
+  type Appended,
+  type Damage,
+  type DurableRecord,
+  type FileSystem,
+  type Position,
+  type RecordInput,
+} from '@ron/log';
 import { ulidBytes, type WebhookReceipt } from '@ron/proto';
+import { UnreadSegments } from '../unread-segments.ts';
+import { copyLate } from './late-receipts.ts';
 import { NO_ROW, ReceiptIndex } from './receipt-index.ts';
 import { batchRecord, BATCH_RECORD, idsIn, receiptRecord, RECEIPT_RECORD, type Batch } from './receipt-records.ts';
 
@@ -27,6 +38,8 @@ export interface ReceiptLogInit {
   /** An earlier log in the directory was lost: the receipts of this one began later. */
   readonly isReplaced: boolean;
   readonly onDamage: (damage: Damage) => void;
+  /** A segment that the start could not read was read, and so many of its receipts are back. */
+  readonly onRead: (segment: number, count: number) => void;
   readonly onRemoved: (count: number) => void;
   /** Called in the step in which receipts or batches became durable. */
   readonly onChange: () => void;
@@ -49,14 +62,18 @@ const ROOM = 256;
 
 export class ReceiptLog implements AsyncDisposable {
   readonly index: ReceiptIndex;
+  /** Segments that the start could not read. */
+  readonly unread = new UnreadSegments();
   readonly #init: ReceiptLogInit;
   /** Ids whose append is under way. Bound: `QUEUE_BYTES_MAX` of records. */
   readonly #appending = new Map<string, Promise<unknown>>();
   /** Segments without rows, which `retain` removes. */
   readonly #dropped: number[] = [];
   #log!: SegmentLog;
-  /** Receipts that were appended until this time may have been removed. */
+  /** This process removed receipts that were appended until this time. */
   #removed_ms = -Infinity;
+  /** Earlier processes removed receipts that were appended until this time, at most. */
+  #began_ms = -Infinity;
   /** A part of the log is damaged: it may have had any receipt. */
   #isDamaged = false;
   /** The time of the oldest record that a start found. */
@@ -88,7 +105,7 @@ export class ReceiptLog implements AsyncDisposable {
       signal: init.signal,
     });
     receipts.#makeRoom(0);
-    receipts.#findRemoved();
+    receipts.#findBegin();
     receipts.stored_total = receipts.signed_total = receipts.removed_total = 0;
     return receipts;
   }
@@ -122,7 +139,13 @@ export class ReceiptLog implements AsyncDisposable {
    */
   isRestorable(id: string): boolean {
     touch(this);
-    return !this.#isDamaged && timeOf(id) > this.#removed_ms;
+    if (this.#isDamaged || this.unread.size > 0) return false;
+    return timeOf(id) > this.#began_ms && !this.wasRemoved(id);
+  }
+
+  /** Whether a missing receipt may have been removed by this process. */
+  wasRemoved(id: string): boolean {
+    return timeOf(id) <= this.#removed_ms;
   }
 
   /** [interop I-9] Resolves once every receipt is durable. */
@@ -143,17 +166,19 @@ export class ReceiptLog implements AsyncDisposable {
   /** Whether `retain` has work besides the age of receipts. */
   get isRetentionDue(): boolean {
     const { bytes_max, keepsUnsigned } = this.#init;
-    return this.#dropped.length > 0 || (this.bytes > bytes_max && this.index.canDrop(keepsUnsigned));
+    if (this.#dropped.length > 0 || this.unread.wait_ms <= 0) return true;
+    return this.#kept_bytes > bytes_max && this.index.canDrop(keepsUnsigned);
   }
 
-  /** Removes segments that are too old, beyond `bytes_max`, or without rows. */
+  /** Removes segments that are too old, beyond `bytes_max`, or without rows. Reads those that the start could not read. */
   async retain(signal: AbortSignal): Promise<void> {
     const { bytes_max, max_age_ms, keepsUnsigned } = this.#init;
+    if (this.unread.wait_ms <= 0) await this.unread.tryAll((segment) => this.#readLate(segment, signal), signal);
     const oldest_ms = sched.wall_ms() - max_age_ms;
     if ((this.index.oldest?.newest_ms ?? Infinity) < oldest_ms) this.#rotateOld(oldest_ms);
     while (this.index.canDrop(keepsUnsigned)) {
       const isOld = this.index.oldest!.newest_ms < oldest_ms;
-      if (!isOld && this.bytes - this.#droppedBytes() <= bytes_max) break;
+      if (!isOld && this.#kept_bytes <= bytes_max) break;
       this.#dropOldest();
     }
     await this.#removeDropped(signal);
@@ -161,6 +186,14 @@ export class ReceiptLog implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#log.close();
+  }
+
+  /** Of the segments with rows. Those that cannot be read take no room of the others. */
+  get #kept_bytes(): number {
+    const { files } = this.#log;
+    const dropped = this.#dropped.filter((segment) => !this.unread.has(segment));
+    const dropped_bytes = dropped.reduce((sum, segment) => sum + files.bytesOf(segment), 0);
+    return this.bytes - this.unread.bytesIn(files) - dropped_bytes;
   }
 
   get #kept(): number {
@@ -231,26 +264,38 @@ export class ReceiptLog implements AsyncDisposable {
   #dropOldest(): void {
     const { segment, newest_ms } = this.index.oldest!;
     this.#dropped.push(segment);
-    this.#removedUntil(newest_ms);
+    // Records have their time in seconds.
+    this.#removed_ms = Math.max(this.#removed_ms, newest_ms + SECOND_MS);
     const count = this.index.dropOldest();
     this.removed_total += count;
     this.#init.onRemoved(count);
   }
 
-  /** At a start: the oldest record tells when earlier processes removed receipts. */
-  #findRemoved(): void {
-    const [first] = this.#log.files.numbers();
-    // The first segment has the number 1.
-    if (this.#init.isReplaced) this.#removedUntil(sched.wall_ms());
-    else if (first !== undefined && first > 1) this.#removedUntil(this.#oldest_ms ?? sched.wall_ms());
+  /** At a start: removed receipts are older than the oldest record. */
+  #findBegin(): void {
+    const [first = 1] = this.#log.files.numbers();
+    // Nothing was ever removed if the log has its first segment.
+    if (first === 1 && !this.#init.isReplaced) return;
+    const oldest_ms = this.#init.isReplaced ? undefined : this.#oldest_ms;
+    this.#began_ms = (oldest_ms ?? sched.wall_ms()) + SECOND_MS;
   }
 
-  /** Records have their time in seconds. */
-  #removedUntil(time_ms: number): void {
-    this.#removed_ms = Math.max(this.#removed_ms, time_ms + SECOND_MS);
+  async #readLate(segment: number, signal: AbortSignal): Promise<boolean> {
+    const append = async (records: readonly RecordInput[]): Promise<void> => {
+      this.#makeRoom(records.length + this.#appending.size);
+      await this.#log.append(records, signal);
+    };
+    const onDamage = (damage: Damage): void => this.#damaged(damage);
+    const count = await copyLate({ receipts: this, append, onDamage }, segment, signal);
+    this.#init.onRead(segment, count);
+    return true;
   }
 
   #onDamage(damage: Damage): void {
+    if (this.unread.isDamage(damage)) this.#damaged(damage);
+  }
+
+  #damaged(damage: Damage): void {
     // The records of a torn tail were not acknowledged.
     if (damage.what !== 'torn tail') this.#isDamaged = true;
     this.#init.onDamage(damage);
@@ -261,17 +306,13 @@ export class ReceiptLog implements AsyncDisposable {
     if (this.index.oldest!.segment === this.#log.active && this.index.oldest!.newest_ms < oldest_ms) this.#log.rotate();
   }
 
-  #droppedBytes(): number {
-    return this.#dropped.reduce((sum, segment) => sum + this.#log.files.bytesOf(segment), 0);
-  }
-
   /** Oldest first: a segment that cannot be removed now is tried again. */
   async #removeDropped(signal: AbortSignal): Promise<void> {
     while (this.#dropped.length > 0) {
       signal.throwIfAborted();
       const segment = this.#dropped[0]!;
       // Segments that hold batches only have no rows: they go with the next one that has.
-      const rest = this.#log.files.numbers().filter((each) => each <= segment);
+      const rest = this.#log.files.numbers().filter((each) => each <= segment && !this.unread.has(each));
       for (const each of rest) await this.#log.remove(each).catch(ignoreMissing);
       this.#dropped.shift();
     }

@@ -88,7 +88,8 @@ export class ReceiptSigner {
   async #waitForBatch(stopping: AbortSignal): Promise<void> {
     const { index } = this.#init.log;
     if (this.#pending !== undefined) return;
-    await this.#waitWhile(() => !this.#isWanted && !this.#init.log.isRetentionDue, RETAIN_MS, stopping);
+    const idle_ms = Math.min(RETAIN_MS, this.#init.log.unread.wait_ms);
+    await this.#waitWhile(() => !this.#isWanted && !this.#init.log.isRetentionDue, idle_ms, stopping);
     await this.#waitWhile(() => this.#isWanted && index.unsigned < RECEIPT_LIMITS.tree, BATCH_MS, stopping);
   }
 

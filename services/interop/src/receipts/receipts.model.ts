@@ -75,6 +75,7 @@ const openLog = (parts: Parts, fs: FileSystem, onChange: () => void): Promise<Re
     keepsUnsigned: true,
     isReplaced: false,
     onDamage: ({ what }) => assert.equal(what, 'torn tail'),
+    onRead: () => assert.fail('a segment was unread'),
     onRemoved: () => assert.fail('a receipt was removed'),
     onChange,
     signal: NEVER,

@@ -46,6 +46,9 @@ export interface ReceiptsInit {
 
 export type ReceiptEvent =
   | { readonly kind: 'receipts problem'; readonly problem: string }
+  /** The disk could not read a part of the log at the start. Its receipts are missing until it can. */
+  | { readonly kind: 'receipts part unreadable'; readonly problem: string }
+  | { readonly kind: 'receipts part read'; readonly segment: number; readonly receipts: number }
   | { readonly kind: 'receipts removed'; readonly count: number };
 
 export interface ReceiptState {
@@ -102,11 +105,14 @@ export class Receipts implements AsyncDisposable {
       isReplaced,
       keepsUnsigned: kms !== undefined,
       onDamage,
+      onRead: (segment, count) => init.onEvent({ kind: 'receipts part read', segment, receipts: count }),
       onRemoved: (count) => init.onEvent({ kind: 'receipts removed', count }),
       onChange: () => receipts!.#onChange(),
       signal,
     });
     receipts = new Receipts(init, log, damage);
+    const { problem } = log.unread;
+    if (problem !== undefined) init.onEvent({ kind: 'receipts part unreadable', problem });
     return receipts;
   }
 
@@ -132,6 +138,8 @@ export class Receipts implements AsyncDisposable {
   get problem(): string | undefined {
     const { problem } = this.#log;
     if (problem !== undefined) return `the receipt log cannot be written: ${problem}`;
+    const unread = this.#log.unread.problem;
+    if (unread !== undefined) return `${unread} of the receipts: those in it are missing`;
     if (this.#init.kms === undefined) return 'kms is not configured: receipts are not signed';
     const { failure } = this.#signer;
     const why = failure === undefined ? '' : `: ${failure}`;

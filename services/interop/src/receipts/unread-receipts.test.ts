@@ -1,0 +1,115 @@
+/** Parts of the receipt log that the disk cannot read at a start: their receipts are kept, and return once it can. */
+import assert from 'node:assert/strict';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { checkReceipt } from '@ron/client/webhook-receipt';
+import { NEVER } from '@ron/kernel';
+import { FaultyDisk } from '@ron/log/testing';
+import { eventually, tempDirFor } from '@ron/testkit';
+import {
+  appendAll,
+  FakeKms,
+  openTest,
+  receiptOf,
+  receiptsOf,
+  running,
+  signedOf,
+  type OpenTest,
+} from './testing/receipts.ts';
+import type { Receipts, ReceiptsInit } from './receipts.ts';
+
+const FIRST = '00000001-';
+/** More than a segment of 256 KiB has. */
+const COUNT = 1000;
+
+/** A log that was closed with `COUNT` receipts, of which the first `signed` are signed. */
+async function closed(t: TestContext, signed: number) {
+  const disk = new FaultyDisk();
+  const kms = new FakeKms();
+  const dir = tempDirFor(t);
+  const open = (some: Partial<ReceiptsInit> = {}): Promise<OpenTest> => openTest(disk, { dir, kms, ...some });
+  const { receipts } = await open();
+  await using _ = receipts;
+  if (signed > 0) {
+    await appendAll(receipts, receiptsOf(0, signed));
+    await using task = running(receipts);
+    await receipts.untilSigned(receiptOf(signed - 1).id, NEVER);
+    assert.ok(task);
+  }
+  await appendAll(receipts, receiptsOf(signed, COUNT - signed));
+  return { disk, kms, open, files: () => readdir(join(dir, 'segments')) };
+}
+
+const missing = (receipts: Receipts): string[] =>
+  receiptsOf(0, COUNT).flatMap(({ id }) => (receipts.has(id) ? [] : [id]));
+
+test('receipts that a start could not read return as they were, with their signatures, and exist once', async (t) => {
+  const { disk, kms, open } = await closed(t, 200);
+  disk.badSector(FIRST, 8192, 20_000);
+  const { receipts, events } = await open();
+  const lost = missing(receipts);
+  assert.ok(lost.length > 10 && lost.length < 100, `${lost.length} are missing`);
+  const problem = 'the disk cannot read a part of segment 1';
+  assert.deepEqual(events, [{ kind: 'receipts part unreadable', problem }]);
+  assert.equal(receipts.problem, `${problem} of the receipts: those in it are missing`);
+  assert.equal(receipts.totals['damaged'], 0);
+  const later = receiptOf(5000, { id: '7ZZZZZZZZZZZZZZZZZZZZZZZZZ' });
+  assert.ok(!receipts.isRestorable(lost[0]!) && !receipts.isRestorable(later.id));
+  {
+    await using _ = receipts;
+    await using task = running(receipts);
+    await receipts.untilSigned(receiptOf(COUNT - 1).id, NEVER);
+    disk.mend();
+    await eventually('they are back', () => events.at(-1)?.kind === 'receipts part read');
+    assert.deepEqual(missing(receipts), []);
+    assert.deepEqual(events.at(-1), { kind: 'receipts part read', segment: 1, receipts: lost.length });
+    await eventually('the gate opens', () => receipts.problem === undefined);
+    assert.ok(receipts.isRestorable(later.id));
+    assert.ok(task);
+  }
+  const again = await open();
+  await using _ = again.receipts;
+  assert.deepEqual(again.events, []);
+  for (const number of [0, 50, 199, 200, 600, COUNT - 1]) {
+    const signed = await signedOf(again.receipts, receiptOf(number).id);
+    assert.deepEqual(signed.receipt, receiptOf(number));
+    assert.ok((await checkReceipt(signed, { keys: kms.keys })).ok);
+  }
+});
+
+test('retention keeps a segment that could not be read, and removes others', async (t) => {
+  const { disk, open, files } = await closed(t, 0);
+  disk.badSector(FIRST, 0, Infinity);
+  const { receipts } = await open();
+  await using _ = receipts;
+  const lost = missing(receipts);
+  assert.ok(lost.includes(receiptOf(0).id) && lost.length < COUNT);
+  await using task = running(receipts);
+  let last = COUNT;
+  for (; receipts.totals['removed'] === 0; last += 128) {
+    await receipts.append(receiptsOf(last, 128), NEVER);
+    await receipts.untilSigned(receiptOf(last).id, NEVER);
+  }
+  await eventually(
+    'a removed segment is gone',
+    async () => !(await files()).some((file) => file.startsWith('00000002-')),
+  );
+  assert.ok((await files()).some((file) => file.startsWith(FIRST)));
+  assert.ok(task);
+});
+
+test('an unsigned receipt that a start could not read is signed once it was read', async (t) => {
+  const { disk, kms, open } = await closed(t, 0);
+  disk.badSector(FIRST, 0, 20_000);
+  const { receipts } = await open();
+  await using _ = receipts;
+  const [lost] = missing(receipts);
+  await using task = running(receipts);
+  await receipts.untilSigned(receiptOf(COUNT - 1).id, NEVER);
+  disk.mend();
+  await eventually('it is back', () => receipts.has(lost!));
+  await receipts.untilSigned(lost!, NEVER);
+  assert.ok((await checkReceipt(await signedOf(receipts, lost!), { keys: kms.keys })).ok);
+  assert.ok(task);
+});
