@@ -47,9 +47,9 @@ const BUGS: readonly Bug[] = [
   {
     bug: 'a delivery that mailbox did not take is answered without the spool',
     file: './placement.ts',
-    find: 'return await this.#spoolAll(entries);',
+    find: 'return { stored: [], unsent: entries };',
     replace:
-      "return entries.map((entry) => ({ entry, accepted: { receipt: this.#receipts.add(entry.verified.receipt), duplicate: false, place: 'spool' as const } }));",
+      "return { unsent: [], stored: entries.map((entry) => ({ entry, accepted: { receipt: receipts.add(entry.verified.receipt), duplicate: false, place: 'spool' as const } })) };",
     caught: /an accepted webhook is not applied/,
   },
   {

@@ -1,8 +1,8 @@
 /**
  * The deliveries that the sender takes together.
  *
- * Contract: a delivery whose key is in the batch already is a duplicate of that one, and is answered with its receipt: only the
- * first is stored. Bound: `BATCH_LIMITS`, duplicates included.
+ * Contract: a delivery whose key is in the batch already, or in an earlier one that is being spooled, is a duplicate of that one,
+ * and is answered with its receipt: only the first is stored. Bound: `BATCH_LIMITS`, duplicates included.
  */
 import { RonError, sched, type Parked } from '@ron/kernel';
 import { BATCH_LIMITS } from '../mailbox/mailbox.ts';
@@ -40,8 +40,14 @@ export class BatchEntry {
 export class DeliveryBatch {
   readonly entries: BatchEntry[] = [];
   readonly #byKey = new Map<string, BatchEntry>();
+  /** By key: deliveries of earlier batches. */
+  readonly #spooling: ReadonlyMap<string, BatchEntry>;
   #jobs = 0;
   #bytes = 0;
+
+  constructor(spooling: ReadonlyMap<string, BatchEntry>) {
+    this.#spooling = spooling;
+  }
 
   get isFull(): boolean {
     return this.#jobs >= BATCH_LIMITS.messages || this.#bytes >= BATCH_LIMITS.bytes;
@@ -49,20 +55,24 @@ export class DeliveryBatch {
 
   /** Whether the delivery may join. The first always may. */
   fits({ delivery: { idempotency_key, payload } }: VerifiedDelivery): boolean {
-    if (this.#jobs === 0 || this.#byKey.has(idempotency_key)) return true;
+    if (this.#jobs === 0 || this.#firstOf(idempotency_key) !== undefined) return true;
     return this.#bytes + payload.length <= BATCH_LIMITS.bytes;
   }
 
   add(verified: VerifiedDelivery): Promise<Accepted> {
     const { idempotency_key, payload } = verified.delivery;
     this.#jobs += 1;
-    const first = this.#byKey.get(idempotency_key);
+    const first = this.#firstOf(idempotency_key);
     if (first !== undefined) return duplicateOf(first, verified);
     const entry = new BatchEntry(verified);
     this.entries.push(entry);
     this.#byKey.set(idempotency_key, entry);
     this.#bytes += payload.length;
     return entry.answer;
+  }
+
+  #firstOf(idempotency_key: string): BatchEntry | undefined {
+    return this.#byKey.get(idempotency_key) ?? this.#spooling.get(idempotency_key);
   }
 }
 

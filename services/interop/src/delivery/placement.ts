@@ -1,14 +1,19 @@
 /**
- * Brings the deliveries of a batch to mailbox, or to the spool.
+ * Brings deliveries to mailbox, or to the spool.
  *
- * Contract: `place` returns the deliveries that are durable; the others have failed then. The spool is used behind deliveries
- * of the provider that wait there, and if mailbox takes longer than `spool.after`, is in a brownout, or its breaker is open. A
- * call that takes longer goes on under the same keys; if it succeeds, the spooled copies are dropped.
- * Bound: the batch, and calls that go on until their deadline of 1 s. A topic that is full refuses its deliveries with 503;
- * it is tried again after `FULL_RETRY_MS`. A body that its topic never takes is refused with 413; those behind it in the call,
- * which mailbox refuses too, go to the spool.
+ *     route --> send --> stored, unsent
+ *        `----> spool <-----------'
+ *
+ * Contract: `send` and `spool` return the deliveries that are durable; the others have failed then, or are `unsent`. The spool is
+ * used behind deliveries of the provider that wait there, and if mailbox takes longer than `spool.after`, is in a brownout, or its
+ * breaker is open. A delivery holds its place in the spool from the call of `spool` on. A call of mailbox that takes longer goes
+ * on under the same keys; if it succeeds, the spooled copies are dropped.
+ * Bound: the batch, and calls that go on until their deadline of 1 s. `spool` ends with the deadline of `writing`, even if the
+ * disk hangs: a delivery that is being written then fails, but may be stored. A topic that is full refuses its deliveries with
+ * 503; it is tried again after `FULL_RETRY_MS`. A body that its topic never takes is refused with 413; those behind it in the
+ * call, which mailbox refuses too, go to the spool.
  */
-import { LATE, RonError, withTimeout, type Deadline } from '@ron/kernel';
+import { LATE, orAborted, RonError, withTimeout, type Deadline } from '@ron/kernel';
 import type { SendResult } from '@ron/proto';
 import { messageOf } from '../mailbox/delivery.ts';
 import type { FullTopics } from '../mailbox/full-topics.ts';
@@ -36,17 +41,26 @@ export interface Stored {
   readonly accepted: Accepted;
 }
 
-/** Of one batch. */
+export interface Routes {
+  readonly direct: readonly BatchEntry[];
+  readonly spooled: readonly BatchEntry[];
+}
+
+export interface Sent {
+  readonly stored: readonly Stored[];
+  /** To be spooled: mailbox did not take them in time. */
+  readonly unsent: readonly BatchEntry[];
+}
+
 export class Placement {
   readonly #init: PlacementInit;
-  readonly #receipts: BatchReceipts;
 
-  constructor(init: PlacementInit, receipts: BatchReceipts) {
+  constructor(init: PlacementInit) {
     this.#init = init;
-    this.#receipts = receipts;
   }
 
-  async place(entries: readonly BatchEntry[]): Promise<readonly Stored[]> {
+  /** Deliveries that can go nowhere now fail. */
+  route(entries: readonly BatchEntry[]): Routes {
     const { mailbox, spool, receipts, full } = this.#init;
     const direct: BatchEntry[] = [];
     const spooled: BatchEntry[] = [];
@@ -59,23 +73,27 @@ export class Placement {
       else if (spool.holds(provider) || !mailbox.isReady) spooled.push(entry);
       else direct.push(entry);
     }
-    const [sent, kept] = await Promise.all([this.#sendAll(direct), this.#spoolAll(spooled)]);
-    return [...sent, ...kept];
+    return { direct, spooled };
   }
 
-  /** Sends to mailbox; deliveries that it does not take in time go to the spool. */
-  async #sendAll(entries: readonly BatchEntry[]): Promise<readonly Stored[]> {
-    if (entries.length === 0) return [];
+  /** Sends to mailbox. */
+  async send(entries: readonly BatchEntry[], receipts: BatchReceipts): Promise<Sent> {
+    if (entries.length === 0) return { stored: [], unsent: [] };
     const messages = entries.map(({ verified }) => messageOf(verified.delivery));
     const call = this.#init.mailbox.send(messages);
     const results = await this.#resultsInTime(call);
     if (results === undefined) {
       this.#followLateCall(call, entries);
-      return await this.#spoolAll(entries);
+      return { stored: [], unsent: entries };
     }
     const { answered, behind } = splitBehindLarge(entries, results);
-    const stored = await Promise.all(answered.map(({ entry, result }) => this.#storedBy(entry, result)));
-    return [...stored.filter((each) => each !== undefined), ...(await this.#spoolAll(behind))];
+    const stored = await Promise.all(answered.map(({ entry, result }) => this.#storedBy(entry, result, receipts)));
+    return { stored: stored.filter((each) => each !== undefined), unsent: behind };
+  }
+
+  async spool(entries: readonly BatchEntry[], receipts: BatchReceipts): Promise<readonly Stored[]> {
+    const all = await Promise.all(entries.map((entry) => this.#spool(entry, receipts)));
+    return all.filter((stored) => stored !== undefined);
   }
 
   /** Undefined if mailbox failed or is late. */
@@ -100,18 +118,18 @@ export class Placement {
     );
   }
 
-  async #storedBy(entry: BatchEntry, result: SendResult): Promise<Stored | undefined> {
+  async #storedBy(entry: BatchEntry, result: SendResult, receipts: BatchReceipts): Promise<Stored | undefined> {
     const { delivery, receipt } = entry.verified;
     const { full } = this.#init;
     if (!('error' in result)) {
       full.delete(delivery.topic);
       // A further try of the call finds the message of the first.
       const duplicate = result.duplicate && result.id !== delivery.id;
-      const id = duplicate ? await this.#receipts.addDuplicate(receipt, result.id) : this.#receipts.add(receipt);
+      const id = duplicate ? await receipts.addDuplicate(receipt, result.id) : receipts.add(receipt);
       return { entry, accepted: { receipt: id, duplicate, place: 'mailbox' } };
     }
     if (result.error === 'conflict' && result.id !== undefined) {
-      const id = await this.#receipts.addConflict(receipt, result.id);
+      const id = await receipts.addConflict(receipt, result.id);
       return { entry, accepted: { receipt: id, duplicate: true, place: 'mailbox' } };
     }
     if (result.error === 'full' && result.retryable !== false) full.add(delivery.topic);
@@ -119,17 +137,12 @@ export class Placement {
     return undefined;
   }
 
-  async #spoolAll(entries: readonly BatchEntry[]): Promise<readonly Stored[]> {
-    const all = await Promise.all(entries.map((entry) => this.#spool(entry)));
-    return all.filter((stored) => stored !== undefined);
-  }
-
-  async #spool(entry: BatchEntry): Promise<Stored | undefined> {
+  async #spool(entry: BatchEntry, receipts: BatchReceipts): Promise<Stored | undefined> {
     const { delivery, receipt } = entry.verified;
     using writing = this.#init.writing();
     try {
       const kept = await this.#init.spool.append({ ...delivery, receipt }, writing.signal);
-      if (kept !== 'full') return await this.#spooled(entry, kept);
+      if (kept !== 'full') return await this.#spooled(entry, kept, receipts, writing.signal);
       entry.fail(new RonError('backpressure', 'mailbox is away and the spool is full', { reason: 'BACKPRESSURE' }));
     } catch (error) {
       entry.fail(unavailable('mailbox is away and the spool cannot be written', error));
@@ -141,15 +154,17 @@ export class Placement {
   async #spooled(
     entry: BatchEntry,
     { id, duplicate }: { id: string; duplicate: boolean },
+    receipts: BatchReceipts,
+    signal: AbortSignal,
   ): Promise<Stored | undefined> {
     const accepted: Accepted = { receipt: id, duplicate, place: 'spool' };
-    if (this.#receipts.has(id)) return { entry, accepted };
-    const receipt = duplicate ? await this.#init.spool.receiptOf(id) : entry.verified.receipt;
+    if (receipts.has(id)) return { entry, accepted };
+    const receipt = duplicate ? await orAborted(this.#init.spool.receiptOf(id), signal) : entry.verified.receipt;
     if (receipt === undefined) {
       entry.fail(unavailable('the first delivery with this id has just left the spool'));
       return undefined;
     }
-    this.#receipts.add(receipt);
+    receipts.add(receipt);
     return { entry, accepted };
   }
 }

@@ -53,9 +53,9 @@ const BUGS: readonly {
   {
     bug: 'a delivery that mailbox did not take is answered without the spool',
     file: './placement.ts',
-    find: 'return await this.#spoolAll(entries);',
+    find: 'return { stored: [], unsent: entries };',
     replace:
-      "return entries.map((entry) => ({ entry, accepted: { receipt: this.#receipts.add(entry.verified.receipt), duplicate: false, place: 'spool' as const } }));",
+      "return { unsent: [], stored: entries.map((entry) => ({ entry, accepted: { receipt: receipts.add(entry.verified.receipt), duplicate: false, place: 'spool' as const } })) };",
     shape: { deliveries: 1, capacity: 1, stops: false, mailbox: 'fails' },
     caught: /an accepted delivery is not durable/,
   },
@@ -90,6 +90,13 @@ const BUGS: readonly {
     replace: "return sched.pause('room').then(() => Promise.reject(this.#busy(into, now_ms, 'is full')));",
     shape: { deliveries: 3, capacity: 1, stops: false, mailbox: 'sound' },
     caught: /a full queue refuses at once/,
+  },
+  {
+    bug: 'the sender does not wait for the spool at a stop',
+    find: 'await Promise.all(this.#spools);',
+    replace: '',
+    shape: { deliveries: 1, capacity: 1, stops: true, mailbox: 'fails' },
+    caught: /the sender ends before its writes/,
   },
 ];
 

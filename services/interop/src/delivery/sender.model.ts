@@ -39,6 +39,8 @@ class Stores {
   readonly sent: string[] = [];
   readonly spooled: string[] = [];
   readonly receipts: string[] = [];
+  /** Writes under way. */
+  writes = 0;
 
   constructor(world: World, mailbox: SenderShape['mailbox']) {
     this.#world = world;
@@ -56,16 +58,22 @@ class Stores {
   }
 
   async keep({ id }: Delivery): Promise<{ id: string; duplicate: boolean }> {
-    await this.#world.io('spool');
-    touch(this);
+    await this.#write('spool');
     this.spooled.push(id);
     return { id, duplicate: false };
   }
 
   async append(receipts: readonly WebhookReceipt[]): Promise<void> {
-    await this.#world.io('receipts');
-    touch(this);
+    await this.#write('receipts');
     for (const { id } of receipts) this.receipts.push(id);
+  }
+
+  async #write(log: string): Promise<void> {
+    touch(this);
+    this.writes += 1;
+    await this.#world.io(log);
+    touch(this);
+    this.writes -= 1;
   }
 
   isStored(id: string): boolean {
@@ -135,6 +143,8 @@ export function senderAgainstStop(
           assert.equal(error, aborting.signal.reason, 'the sender ends by the stop only');
         });
         touch(seen);
+        touch(stores);
+        assert.equal(stores.writes, 0, 'the sender ends before its writes');
         seen.hasSender = false;
       },
       { daemon: !stops },

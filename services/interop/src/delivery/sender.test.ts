@@ -3,10 +3,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Deadline, NEVER, RonError, WorkQueue } from '@ron/kernel';
 import { MemoryDisk } from '@ron/log';
+import { FaultyDisk } from '@ron/log/testing';
 import type { WebhookReceipt } from '@ron/proto';
+import { eventually, tempDirFor } from '@ron/testkit';
 import { concurrency } from '../concurrency.ts';
 import { FullTopics } from '../mailbox/full-topics.ts';
 import { deliveryOf, FakeMailbox, keyOf, openSpool, takeAll, ulidOf } from '../spool/testing/make.ts';
+import type { SpoolInit } from '../spool/spool.ts';
 import type { VerifiedDelivery } from './accepted.ts';
 import { Sender } from './sender.ts';
 
@@ -44,13 +47,13 @@ class Receipts {
   bodyOf = (id: string): string | undefined => this.written.get(id)?.b3;
 }
 
-async function setup(mailbox = new FakeMailbox()) {
-  const disk = new MemoryDisk(64 * MIB);
-  const { spool } = await openSpool({ fs: disk, page_bits: 8 });
+async function setup(some: Partial<SpoolInit> = {}, writing_ms = 2000) {
+  const mailbox = new FakeMailbox();
+  const { spool } = await openSpool({ fs: new MemoryDisk(64 * MIB), page_bits: 8, ...some });
   const receipts = new Receipts();
   const queue = new WorkQueue('webhooks', { capacity: 256, lanes, budget_ms: 2000 });
   const full = new FullTopics();
-  const writing = (): Deadline => Deadline.after('writing', 2000);
+  const writing = (): Deadline => Deadline.after('writing', writing_ms);
   const sender = new Sender({ queue, mailbox, spool, full, receipts, spool_after_ms: () => 2000, writing });
   const running = sender.run({ signal: NEVER });
   const store = (given: VerifiedDelivery, budget_ms = 2000) =>
@@ -162,6 +165,45 @@ test('a known key gets the first receipt, also for another body; one that does n
   await mailbox.send([{ topic: 'hooks.p', id: ulidOf(99), idempotency_key: keyOf(6), payload: Buffer.alloc(1, 6) }]);
   const without = await accept(verified(6));
   assert.deepEqual([without.receipt, receipts.bodyOf(without.receipt)], [ulidOf(99), b3Of(6)], 'no receipt yet');
+  await stop();
+});
+
+test('[interop I-5] a spool whose disk hangs refuses its deliveries in time, and delays no other', async (t) => {
+  const disk = new FaultyDisk();
+  const { mailbox, spool, receipts, store, accept, refused, stop } = await setup({ dir: tempDirFor(t), fs: disk }, 200);
+  mailbox.isReady = false;
+  await accept(verified(1, { provider: 'a' }));
+  mailbox.isReady = true;
+  disk.hold('.seg', 'sync');
+  const spooled = [verified(2, { provider: 'a' }), verified(3, { provider: 'a' })];
+  const answers = [store(spooled[0]!)];
+  await eventually('the disk hangs', () => disk.waiting > 0);
+  // In one batch, and in later ones.
+  answers.push(store(spooled[1]!));
+  for (const n of [4, 5, 6]) assert.equal((await accept(verified(n, { provider: 'b' }))).place, 'mailbox');
+  for (const answer of await Promise.all(answers)) assert.equal((answer as RonError).code, 'not_ready');
+  assert.equal((await refused(spooled[0]!)).code, 'not_ready', 'it waits for the same write');
+  assert.ok(!receipts.has(ulidOf(2)));
+  disk.mend();
+  await eventually('its write has ended', () => spool.take({ messages: 9, bytes: MIB }, () => 9).length === 2);
+  const retry = await accept(verified(7, { provider: 'a', key: 2, body: 2 }));
+  assert.deepEqual(retry, { receipt: ulidOf(2), duplicate: true, place: 'spool' });
+  assert.equal((await accept(spooled[1]!)).duplicate, false, 'it was not being written');
+  await stop();
+});
+
+test('a repeated delivery whose first one is being spooled gets the answer of that one', async (t) => {
+  const disk = new FaultyDisk();
+  const { mailbox, spool, receipts, accept, stop } = await setup({ dir: tempDirFor(t), fs: disk });
+  mailbox.isReady = false;
+  disk.hold('.seg', 'sync');
+  const first = accept(verified(1, { key: 7 }));
+  await eventually('it is being written', () => disk.waiting > 0);
+  const second = accept(verified(2, { key: 7 }));
+  disk.mend();
+  assert.deepEqual(await first, { receipt: ulidOf(1), duplicate: false, place: 'spool' });
+  assert.deepEqual(await second, { receipt: ulidOf(1), duplicate: true, place: 'spool' });
+  assert.deepEqual([spool.count, receipts.written.size], [1, 1]);
   await stop();
 });
 

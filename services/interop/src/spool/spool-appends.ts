@@ -4,7 +4,8 @@
  * Contract: an append resolves once its delivery is durable; its row is in the index from the beginning. An append of a key that
  * is being written waits for that sync, and stores its own delivery if it failed. An append that rejects leaves no row.
  * Bound: the caller bounds the appends. Overflow: `full`, if there is no room (spool-room.ts).
- * Cancellation: an append whose signal aborts before it is being written rejects; later its outcome is that of the write.
+ * Cancellation: an append whose signal aborts rejects at once. If its record is being written by then, the write goes on and
+ * keeps the row: the delivery is stored, and a later append of its key is a duplicate.
  */
 import { orAborted, touch } from '@ron/kernel';
 import { recordBytes, type Appended, type RecordInput, type SegmentLog } from '@ron/log';
@@ -95,11 +96,13 @@ export class SpoolAppends {
     this.#pending.set(slot, pending);
     const write = this.#write(log, record, pending, signal);
     pending.ended = write.then(
-      () => true,
+      () => {
+        if (isFirst) onBegan(provider);
+        return true;
+      },
       () => false,
     );
-    await write;
-    if (isFirst) onBegan(provider);
+    await orAborted(write, signal);
     return { id: delivery.id, duplicate: false };
   }
 

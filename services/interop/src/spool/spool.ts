@@ -12,7 +12,8 @@
  * Bound: spool-limits.ts; a provider gets half of the room and half of the deliveries. Overflow: `full`. A full disk is
  * `storage_full`, any other failure `not_ready`; the delivery was not stored then. In memory: one row for each delivery
  * (delivery-table.ts), the ids of `SettledIds`; payloads stay on the disk. Amnesia has no spool: always `full`.
- * Cancellation: an append whose signal aborts before it is being written rejects; later its outcome is that of the write.
+ * Cancellation: an append whose signal aborts rejects. If its record is being written by then, the delivery is stored, and a
+ * later append of its key is a duplicate.
  *
  * The drainer (spool-drainer.ts) takes and maintains. It settles, and so does `delivered`, which the sender calls: each in one
  * synchronous step.

@@ -4,7 +4,7 @@
  * Contract: afterwards the index has each delivery without a settled record, in the order in which it was accepted. A copy that
  * a crash left beside its original counts once. Damage is reported, never skipped silently; the other records survive. A segment
  * with a part that the disk cannot read is unread: `LateReplay` enters its other deliveries later.
- * Bound: as in SegmentLog. Cancellation: by the signal.
+ * Bound: as in SegmentLog; `QUEUE_BYTES_MAX` wait while the disk hangs. Overflow: `busy`. Cancellation: by the signal.
  */
 import {
   type Appended,
@@ -20,6 +20,8 @@ import { NONE, type RowPlace } from '../state/delivery-table.ts';
 import type { SpoolLimits } from './spool-limits.ts';
 import type { SpoolState } from '../state/spool-state.ts';
 import type { UnreadSegments } from '../../unread-segments.ts';
+
+const QUEUE_BYTES_MAX = 16 * 1024 * 1024;
 
 export interface SpoolLogInit {
   readonly dir: string;
@@ -39,6 +41,7 @@ export async function openSpoolLog({ dir, fs, limits, onDurable, signal, ...init
     dir,
     ...(fs !== undefined && { fs }),
     segment_bytes: limits.segment_bytes,
+    queue_bytes_max: QUEUE_BYTES_MAX,
     // The other deliveries are still sent.
     skipsUnreadable: true,
     onRecord: (head, position, body) => replay.record(head, position, body),
