@@ -133,13 +133,13 @@ const RECEIPT_KEYS = {
     default: '90d',
     min: '1h',
     max: '3660d',
-    doc: 'How long signed receipts are kept.',
+    doc: 'How long signed receipts are kept, if `receipts.max_bytes` allows it.',
   }),
   'receipts.max_bytes': key.size({
     default: '2GiB',
     min: '8MiB',
     max: '1TiB',
-    doc: 'Disk space for receipts. The oldest signed ones are removed first.',
+    doc: 'Bounds the receipts: about 250 are kept for each MiB, 500 000 at 2 GiB. Their index takes 1 % of it in memory and fills first: receipts take about a tenth of it on disk, at most all of it. The oldest signed ones are removed first.',
   }),
 };
 
@@ -149,7 +149,12 @@ const STATE_KEYS = {
     doc: 'Where audit events go: `audit.log` in data_dir, standard output, or memory. Memory keeps the recent deliveries only: changes by operators are then in the log of the service, without their subject. Amnesia forces memory.',
   }),
   'amnesia.enabled': key.boolean({ default: false, doc: 'Keep all state in memory and write nothing to disk.' }),
-  'amnesia.bytes_max': key.size({ default: '64MiB', min: '8MiB', max: '1TiB', doc: 'Memory for receipts in amnesia.' }),
+  'amnesia.bytes_max': key.size({
+    default: '64MiB',
+    min: '8MiB',
+    max: '1TiB',
+    doc: 'Memory for receipts in amnesia: about 170 are kept for each MiB.',
+  }),
 };
 
 const READ_KEYS = {

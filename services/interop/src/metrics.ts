@@ -50,6 +50,10 @@ export function measureParts(metrics: Metrics, parts: MeasuredParts): void {
   metrics.counterFrom('receipts_total', 'Receipts, by state.', ['state'], () =>
     Object.entries(receipts.totals).map(([state, value]) => ({ labels: { state }, value })),
   );
+  metrics.gaugeFrom('receipts_kept', 'Receipts that are kept.', [], () => [{ labels: {}, value: receipts.kept }]);
+  metrics.gaugeFrom('receipts_kept_max', 'Receipts that `receipts.max_bytes` has room for.', [], () => [
+    { labels: {}, value: receipts.kept_max },
+  ]);
   metrics.gaugeFrom('receipt_sign_lag_seconds', 'Age of the oldest unsigned receipt.', [], () => [
     { labels: {}, value: receipts.sign_lag_ms / 1000 },
   ]);

@@ -91,8 +91,10 @@ test('webhooks in the spool, late signatures and lost audit events are found in 
     metricFindings('spool_deliveries 0\nspool_bytes 0\nreceipt_sign_lag_seconds 60\naudit_drop_total 0\n'),
     [],
   );
+  const receipts = 'receipts_kept 7\nreceipts_kept_max 500000\n';
   const metrics = 'spool_deliveries 1\nspool_bytes 2048\nreceipt_sign_lag_seconds 61\naudit_drop_total 3\n';
-  assert.deepEqual(linesOf(metricFindings(metrics)), [
+  assert.deepEqual(linesOf(metricFindings(receipts + metrics)), [
+    'ok 7 receipts kept, room for 500000 (`receipts.max_bytes`)',
     'warn 1 webhook, 2.0 KiB, waits in the spool for mailbox',
     'warn the oldest unsigned receipt has waited for 1 min 1 s',
     'warn 3 audit events of interop dropped since its start',

@@ -89,12 +89,19 @@ export function metricFindings(metrics: string): Finding[] {
   const waiting = sumOf(metrics, 'spool_deliveries');
   const lag_ms = sumOf(metrics, 'receipt_sign_lag_seconds') * 1000;
   const dropped = sumOf(metrics, 'audit_drop_total');
+  const [kept, kept_max] = [sumOf(metrics, 'receipts_kept'), sumOf(metrics, 'receipts_kept_max')];
   return [
+    ...(kept_max > 0 ? [receiptsFinding(kept, kept_max)] : []),
     ...(waiting > 0 ? [spoolFinding(waiting, sumOf(metrics, 'spool_bytes'))] : []),
     ...(lag_ms > SIGN_LAG_MS ? [lagFinding(lag_ms)] : []),
     ...(dropped > 0 ? [droppedFinding(dropped)] : []),
   ];
 }
+
+const receiptsFinding = (kept: number, kept_max: number): Finding => ({
+  level: 'ok',
+  what: `${counted(kept, 'receipt')} kept, room for ${kept_max} (\`receipts.max_bytes\`)`,
+});
 
 const spoolFinding = (waiting: number, bytes: number): Finding => ({
   level: 'warn',

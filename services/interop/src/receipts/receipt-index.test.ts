@@ -128,6 +128,15 @@ test('the rows, the pages and the hash fit into the bytes that the index was giv
   }
 });
 
+test('the index keeps as many receipts as docs/config.md states', () => {
+  const MIB = KIB * KIB;
+  for (const max_bytes of [16 * MIB, 2048 * MIB, 64 * 1024 * MIB]) {
+    const { capacity } = new ReceiptIndex(Math.floor(max_bytes / 100));
+    const each_mib = capacity / (max_bytes / MIB);
+    assert.ok(each_mib > 220 && each_mib < 260, `${each_mib} receipts for each MiB of ${max_bytes}`);
+  }
+});
+
 /** Adds signed rows of a segment. */
 function fill(index: ReceiptIndex, segment: number, rows: number): void {
   for (let at = 0; at < rows; at += 1) {

@@ -4,7 +4,8 @@
  * Contract: `append` resolves once the receipts are durable; one receipt per id, across restarts. The task `receipt_signer` has
  * kms sign them in trees. `get` returns a receipt, and its proof once it is signed; the proof of kms's log is fetched when it is
  * requested. In amnesia all of it is in memory. Without kms, receipts stay unsigned, and `problem` says so.
- * Bound: `bytes_max` on disk, 1 % of it in memory (`receipt-index.ts`). Overflow: signed receipts are removed, oldest first; if
+ * Bound: `bytes_max` on disk, 1 % of it in memory (`receipt-index.ts`), which receipts of the usual 400 bytes fill first: `kept_max`
+ * receipts, about 250 for each MiB of `bytes_max`. Overflow: signed receipts are removed, oldest first, an eighth of all; if
  * unsigned ones fill the index, `isFull` is true and appends are refused with `backpressure`.
  * Cancellation: by the signal of each call. `close` syncs the log.
  *
@@ -152,6 +153,16 @@ export class Receipts implements AsyncDisposable {
   get totals(): Readonly<Record<string, number>> {
     const { stored_total, signed_total, removed_total } = this.#log;
     return { stored: stored_total, signed: signed_total, removed: removed_total, damaged: this.#damage.count };
+  }
+
+  /** Receipts that `get` knows. */
+  get kept(): number {
+    return this.#log.index.rows;
+  }
+
+  /** The most that are kept: then the oldest signed ones are removed. */
+  get kept_max(): number {
+    return this.#log.index.capacity;
   }
 
   /** The age of the oldest unsigned receipt. */
