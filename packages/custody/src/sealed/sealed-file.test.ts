@@ -5,7 +5,7 @@ import { test, type TestContext } from 'node:test';
 import fc from 'fast-check';
 import { isRonError, type ErrorCode } from '@ron/kernel';
 import { CrashFileSystem, type Faults } from '@ron/log/testing';
-import { SealedFile, type SealedFileInit } from './sealed-file.ts';
+import { isDamaged, SealedFile, type SealedFileInit } from './sealed-file.ts';
 import { tempDirFor } from '@ron/testkit';
 import type { Unlock } from './sealer.ts';
 
@@ -128,6 +128,63 @@ test('flipped bits, truncation and appended bytes are detected', async () => {
     assert.deepEqual(damaged.files().get(PATH), bytes, 'the file is left unchanged');
   });
   await fc.assert(property, { numRuns: 150 });
+});
+
+test('a refusal distinguishes a damaged file from one with another key, and from one that the disk does not give', async () => {
+  const fs = new CrashFileSystem();
+  await open({ fs });
+  const whole = fs.files().get(PATH)!;
+  const refusal = async (bytes: Uint8Array, init: Partial<SealedFileInit<Document>> = {}): Promise<unknown> =>
+    await open({ fs: new CrashFileSystem(new Map([[PATH, bytes]])), ...init }).then(
+      () => assert.fail('it opened'),
+      (error: unknown) => error,
+    );
+  const flipped = (at: number): Uint8Array => whole.with(at, whole[at]! ^ 1);
+  for (const bytes of [
+    new Uint8Array(0),
+    flipped(0),
+    whole.slice(0, 100),
+    whole.slice(0, -1),
+    flipped(whole.length - 1),
+  ])
+    assert.equal(isDamaged(await refusal(bytes)), true, `${bytes.length} bytes`);
+  assert.equal(isDamaged(await refusal(whole, { unlock: { kek: new Uint8Array(32).fill(8) } })), false, 'another key');
+  assert.equal(isDamaged(await refusal(whole, { unlock: PASSPHRASE })), false);
+  assert.equal(isDamaged(await refusal(whole, { purpose: 'other' })), false);
+  assert.equal(isDamaged(await refusal(flipped(60))), false, 'the key box is damaged: the key may be wrong');
+  const faults: Faults = {
+    before(name) {
+      if (name === 'read') throw Object.assign(new Error('disk'), { code: 'EIO' });
+    },
+  };
+  assert.equal(isDamaged(await refusal(whole, { fs: new CrashFileSystem(new Map([[PATH, whole]]), faults) })), false);
+});
+
+test('a new file in place of another one leaves it until its first write is complete', async () => {
+  let isFailing = true;
+  const faults: Faults = {
+    before(name) {
+      if (isFailing && name === 'write') throw Object.assign(new Error('disk'), { code: 'ENOSPC' });
+    },
+  };
+  const before = Buffer.from('a file that does not open');
+  const fs = new CrashFileSystem(new Map([[PATH, before]]), faults);
+  const file = await SealedFile.create<Document>({
+    path: PATH,
+    unlock: KEK,
+    purpose: 'test',
+    initial: { count: 0 },
+    fs,
+    signal,
+  });
+  const sealed = file.seal('part', Buffer.from('secret'));
+  await rejectsWith('storage_full', file.replace({ count: 1 }, signal));
+  assert.deepEqual(fs.files(), new Map([[PATH, before]]));
+  isFailing = false;
+  await file.replace({ count: 2 }, signal);
+  const again = await open({ fs });
+  assert.deepEqual(again.value, { count: 2 });
+  assert.equal(Buffer.from(again.unseal('part', sealed)).toString(), 'secret');
 });
 
 test('an older or missing file is refused if the version is known', async () => {

@@ -6,8 +6,11 @@
  * The header and the purpose of the file are bound to the document: a file with another version number, a file for another
  * purpose, or a file with a flipped bit does not open. See sealer.ts for the key box.
  * Contract: `update` resolves when the new document is on stable storage; after a crash the file holds the old document or
- * the new one, whole. Every write increments the version, so an owner that stores the last version elsewhere detects a
- * rollback (`version_min`). One process at a time may open the file.
+ * the new one, whole. After a failed write the old document stays in force, but the disk may hold the new one: the next open reads
+ * either. Every write increments the version, so an owner that stores the last version elsewhere detects a rollback
+ * (`version_min`). One process at a time may open the file.
+ * A file that does not open is refused with `not_ready`. `isDamaged` tells a damaged one, whose bytes were read, from one that the
+ * disk did not give and from one whose key box does not open: that key or passphrase may be wrong.
  * Bound: `DOCUMENT_BYTES_MAX`; `WAITING_MAX` changes wait during a write, and the next write commits them together.
  * Overflow: `busy`, `storage_full`. Cancellation: a change whose signal aborts before its write begins is not applied.
  */
@@ -110,24 +113,18 @@ export class SealedFile<T> implements AsyncDisposable {
   }
 
   static async open<T>(init: SealedFileInit<T>): Promise<SealedFile<T>> {
-    const fs = init.fs ?? realFileSystem;
-    init.signal.throwIfAborted();
-    await fs.makeDir(dirname(init.path)).catch(rethrow);
-    const lock = fs.lock?.(`${init.path}.lock`);
-    if (fs.lock !== undefined && lock === undefined) {
-      throw new RonError('conflict', `${init.path} is in use by another process`);
-    }
-    try {
-      await removeLeftOver(fs, init.path).catch(rethrow);
+    return await withLock(init, async (fs, lock) => {
       const opened = await openExisting(fs, init);
       if (opened !== undefined) return new SealedFile(init, lock, opened);
       const made = new SealedFile(init, lock, await openNew(init));
       await made.replace(init.initial, init.signal);
       return made;
-    } catch (error) {
-      lock?.[Symbol.dispose]();
-      throw error;
-    }
+    });
+  }
+
+  /** A new file. The one that is at its path, if any, stays until the first write replaces it. */
+  static async create<T>(init: SealedFileInit<T>): Promise<SealedFile<T>> {
+    return await withLock(init, async (_fs, lock) => new SealedFile(init, lock, await openNew(init)));
   }
 
   /** The document on disk. Do not modify it: call `update`. */
@@ -222,6 +219,26 @@ export class SealedFile<T> implements AsyncDisposable {
   }
 }
 
+/** Holds the lock of the file until the result is closed. */
+async function withLock<T>(
+  { path, fs = realFileSystem, signal }: SealedFileInit<T>,
+  open: (fs: FileSystem, lock: Disposable | undefined) => Promise<SealedFile<T>>,
+): Promise<SealedFile<T>> {
+  signal.throwIfAborted();
+  await fs.makeDir(dirname(path)).catch(rethrow);
+  const lock = fs.lock?.(`${path}.lock`);
+  if (fs.lock !== undefined && lock === undefined) {
+    throw new RonError('conflict', `${path} is in use by another process`);
+  }
+  try {
+    await removeLeftOver(fs, path).catch(rethrow);
+    return await open(fs, lock);
+  } catch (error) {
+    lock?.[Symbol.dispose]();
+    throw error;
+  }
+}
+
 interface Opened<T> {
   readonly box: Uint8Array;
   readonly master: KeyObject;
@@ -242,7 +259,7 @@ async function openExisting<T>(fs: FileSystem, init: SealedFileInit<T>): Promise
   const bytes = await readWhole(fs, init.path, FILE_BYTES_MAX).catch(rethrow);
   if (bytes === undefined) return undefined;
   const isOurs = bytes.length >= HEADER_BYTES + SEAL_BYTES && MAGIC.equals(bytes.subarray(0, MAGIC.length));
-  if (!isOurs) throw refused(init.path, 'is not a sealed file');
+  if (!isOurs) throw refused(init.path, 'is not a sealed file', DAMAGED);
   const header = bytes.subarray(0, HEADER_BYTES);
   const box = Uint8Array.from(header.subarray(MAGIC.length, VERSION_AT));
   const version = Number(header.readBigUInt64BE(VERSION_AT));
@@ -264,24 +281,32 @@ async function unsealDocument<T>(
   header: Uint8Array,
   sealed: Uint8Array,
 ): Promise<{ master: KeyObject; document: Uint8Array }> {
-  try {
-    const master = await openKeyBox(init.unlock, Buffer.from(init.purpose), box, init.signal);
-    return { master, document: unsealBytes(master, fileContext(header, init.purpose), sealed) };
-  } catch (error) {
+  const master = await openKeyBox(init.unlock, Buffer.from(init.purpose), box, init.signal).catch((error: unknown) => {
     if (!isRonError(error)) throw error;
     if (error.code === 'not_ready') throw refused(init.path, `cannot be opened: ${error.message}`);
     throw refused(
       init.path,
       `cannot be opened as ${init.purpose}: the key or passphrase is wrong, or the file is damaged`,
     );
+  });
+  try {
+    return { master, document: unsealBytes(master, fileContext(header, init.purpose), sealed) };
+  } catch (error) {
+    if (!isRonError(error)) throw error;
+    throw refused(init.path, 'is damaged', DAMAGED);
   }
 }
 
 const fileContext = (header: Uint8Array, purpose: string): Uint8Array => Buffer.concat([header, Buffer.from(purpose)]);
 
-function refused(path: string, why: string): RonError {
-  return new RonError('not_ready', `${path} ${why}`, { op: 'sealed_file' });
+function refused(path: string, why: string, op = 'sealed_file'): RonError {
+  return new RonError('not_ready', `${path} ${why}`, { op });
 }
+
+const DAMAGED = 'sealed_file_damaged';
+
+/** Whether `open` was refused because the bytes of the file are not those that were written. */
+export const isDamaged = (error: unknown): boolean => isRonError(error, 'not_ready') && error.op === DAMAGED;
 
 function rethrow(error: unknown): never {
   throw diskError(error);
