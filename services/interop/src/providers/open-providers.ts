@@ -1,8 +1,9 @@
 /**
  * Opens the providers at the start.
  *
- * Contract: damaged files, and a kms that is away, never fail the start; `conflict` if another process has the directory open. With a
- * cache of secrets, the start makes no call to kms. In amnesia all files lie in memory, sealed with a key of this process.
+ * Contract: damaged files, and a kms that is away, never fail the start. `not_ready` if the catalog may be intact and cannot be used:
+ * the disk does not give it, or `RON_KEK` is another key. With a cache of secrets, the start makes no call to kms. In amnesia
+ * all files lie in memory, sealed with a key of this process.
  * Bound: one round of `secret_refresh`, which ends after three failed calls to kms. Cancellation: by the signal of the start.
  */
 import { join } from 'node:path';

@@ -4,14 +4,18 @@
  * Contract: also holds the descriptors, to show a provider whose file is damaged, and the removed names, so that the file of a
  * removed provider does not come back and no version of a secret is used twice. No incarnation is given out twice: it is at least
  * the wall clock, so a lost catalog does not matter as long as the clock was not set back.
- * A damaged catalog is set aside as `catalog.damaged`. It, and one that is missing beside provider files, is rebuilt from those
- * files: none of them can be compared with its newest revision, so all are unconfirmed, across restarts, until an operator sets
- * or rotates them. A restore of the whole directory is not detected.
- * Bound: `INTEROP_LIMITS.providers` providers and `REMOVED_MAX` removed names; the oldest of those are forgotten.
+ * A damaged catalog is set aside as `catalog.damaged`, or under the next free name. It, and one that is missing beside provider
+ * files, is rebuilt from those files: none of them can be compared with its newest revision, so all are unconfirmed, across
+ * restarts, until an operator sets or rotates them. A restore of the whole directory is not detected.
+ * A catalog that may be intact is never rebuilt: `open` throws `not_ready` if the disk does not give it, and if its key box does
+ * not open, because then the key may be wrong.
+ * Bound: `INTEROP_LIMITS.providers` providers and `REMOVED_MAX` removed names; the oldest of those are forgotten. `SET_ASIDE_MAX`
+ * damaged catalogs are kept; one more is refused with `not_ready`.
  */
-import { SealedFile, type Unlock } from '@ron/custody/sealed';
-import { isRonError, sched } from '@ron/kernel';
-import type { FileSystem } from '@ron/log';
+import { dirname, join } from 'node:path';
+import { isDamaged, KEK_VARIABLE, SealedFile, type Unlock } from '@ron/custody/sealed';
+import { isRonError, RonError, sched } from '@ron/kernel';
+import { rethrowDisk, type FileSystem } from '@ron/log';
 import type { Descriptor } from '@ron/proto';
 
 interface CatalogEntry {
@@ -42,6 +46,7 @@ export interface CatalogInit {
 
 const PURPOSE = 'interop-catalog';
 const REMOVED_MAX = 1024;
+const SET_ASIDE_MAX = 8;
 
 export class Catalog implements AsyncDisposable {
   readonly #file: SealedFile<Stored>;
@@ -64,8 +69,9 @@ export class Catalog implements AsyncDisposable {
     try {
       return new Catalog(await SealedFile.open(init));
     } catch (error) {
-      if (!isRonError(error, 'not_ready')) throw error;
-      await fs.rename(path, `${path}.damaged`);
+      signal.throwIfAborted();
+      if (!isDamaged(error)) throw unusable(path, error);
+      await setAside(fs, path);
       return new Catalog(await SealedFile.open(init));
     }
   }
@@ -131,4 +137,30 @@ export class Catalog implements AsyncDisposable {
     const removed = [...this.#entries.values()].filter(({ descriptor }) => descriptor === undefined);
     for (const { name } of removed.slice(0, Math.max(0, removed.length - REMOVED_MAX))) this.#entries.delete(name);
   }
+}
+
+/** Renames a damaged catalog, and replaces none that was set aside before. */
+async function setAside(fs: FileSystem, path: string): Promise<void> {
+  const names = await fs.list(dirname(path)).catch(rethrowDisk);
+  const candidates = Array.from({ length: SET_ASIDE_MAX }, (_, at) => `catalog.damaged${at === 0 ? '' : `.${at + 1}`}`);
+  const free = candidates.find((name) => !names.includes(name));
+  if (free === undefined)
+    throw new RonError(
+      'not_ready',
+      `${path} is damaged, and ${SET_ASIDE_MAX} damaged catalogs are kept already: remove the files catalog.damaged*`,
+    );
+  await fs.rename(path, join(dirname(path), free)).catch(rethrowDisk);
+}
+
+/** States why a catalog that may be intact cannot be used. */
+function unusable(path: string, error: unknown): unknown {
+  if (!isRonError(error, 'not_ready')) return error;
+  const { message, op } = error;
+  return new RonError(
+    'not_ready',
+    op === 'sealed_file'
+      ? `the catalog of providers does not open with this key: check ${KEK_VARIABLE}; ${message}`
+      : `the catalog of providers cannot be read: ${path}: ${message}`,
+    { cause: error },
+  );
 }

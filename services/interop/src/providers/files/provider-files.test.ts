@@ -170,6 +170,61 @@ test('a damaged catalog is set aside and rebuilt; the providers stay open', asyn
   assert.equal(open.providers.describe('github').problem, 'its file is missing', 'the rebuilt catalog knows it');
 });
 
+/** Reads of a file of this name fail. */
+function unreadable(name: string): FaultyDisk {
+  const disk = new FaultyDisk();
+  disk.fail(name, 'EIO', 'read');
+  return disk;
+}
+
+test('a catalog that may be intact is not rebuilt: a start with another key, or with a disk that fails, is refused', async (t) => {
+  const dir = tempDirFor(t);
+  await withTwo(dir);
+  await copyFile(fileOf(dir, 'github'), join(dir, 'old'));
+  {
+    await using open = await openTest({ dir });
+    await open.providers.remove('github', NEVER);
+  }
+  const files = await readdir(join(dir, 'providers'));
+  const before = await readFile(catalogOf(dir));
+  for (let start = 1; start <= 2; start++) {
+    await assert.rejects(openTest({ dir, kek: '22'.repeat(32) }), {
+      code: 'not_ready',
+      message: /does not open with this key: check RON_KEK/,
+    });
+    await assert.rejects(openTest({ dir, fs: unreadable('catalog') }), {
+      code: 'not_ready',
+      message: /catalog of providers cannot be read: .*the disk failed \(EIO\)/,
+    });
+  }
+  assert.deepEqual(await readFile(catalogOf(dir)), before);
+  assert.deepEqual(await readdir(join(dir, 'providers')), files);
+  await copyFile(join(dir, 'old'), fileOf(dir, 'github'));
+  await using open = await openTest({ dir });
+  assert.equal(open.providers.get('github'), undefined, 'the intact catalog knows that it was removed');
+  assert.equal(open.providers.problem, undefined);
+});
+
+test('each damaged catalog is kept under a name of its own, up to eight of them', async (t) => {
+  const dir = tempDirFor(t);
+  await withTwo(dir);
+  const damaged: Buffer[] = [];
+  const damage = async (): Promise<void> => {
+    await flipByte(catalogOf(dir));
+    damaged.push(await readFile(catalogOf(dir)));
+  };
+  for (let n = 1; n <= 8; n++) {
+    await damage();
+    await using _ = await openTest({ dir });
+  }
+  const names = ['catalog.damaged', ...[2, 3, 4, 5, 6, 7, 8].map((n) => `catalog.damaged.${n}`)];
+  const kept = (): Promise<Buffer[]> => Promise.all(names.map((name) => readFile(join(dir, 'providers', name))));
+  assert.deepEqual(await kept(), damaged);
+  await damage();
+  await assert.rejects(openTest({ dir }), { code: 'not_ready', message: /remove the files catalog\.damaged/ });
+  assert.deepEqual([...(await kept()), await readFile(catalogOf(dir))], damaged);
+});
+
 test('a missing catalog is reported at each start, until each provider was set, rotated or removed', async (t) => {
   const dir = tempDirFor(t);
   await withTwo(dir);

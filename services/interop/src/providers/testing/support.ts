@@ -54,6 +54,8 @@ export interface OpenInit {
   /** Default true. */
   readonly caches?: boolean;
   readonly fs?: FileSystem;
+  /** `RON_KEK`. Default `KEK`. */
+  readonly kek?: string;
 }
 
 export interface TestProviders extends AsyncDisposable {
@@ -63,13 +65,19 @@ export interface TestProviders extends AsyncDisposable {
   readonly removed: string[];
 }
 
-export async function openTest({ dir, kms, caches = true, fs = realFileSystem }: OpenInit): Promise<TestProviders> {
+export async function openTest({
+  dir,
+  kms,
+  caches = true,
+  fs = realFileSystem,
+  kek = KEK,
+}: OpenInit): Promise<TestProviders> {
   const events: InteropEvent[] = [];
   const warnings: string[] = [];
   const removed: string[] = [];
   const providers = await openProviders({
     dir,
-    env: { RON_KEK: KEK },
+    env: { RON_KEK: kek },
     fs,
     kms,
     caches,
