@@ -1,12 +1,12 @@
 /**
  * The directory of the provider files: one sealed file for each provider.
  *
- * Contract: `open` creates a missing file with an empty document. `remove` resolves once the removal is on stable storage.
- * `names` removes the temporary files of creations that a crash interrupted.
- * Bound: one small file for each provider. Cancellation: `open` by its signal.
+ * Contract: `create` changes nothing on the disk: the first write of the file creates it, or replaces the one that cannot be used,
+ * whole. `names` removes the temporary files of writes that a crash interrupted.
+ * Bound: one small file for each provider. Cancellation: `open` and `create` by their signal.
  */
 import { join } from 'node:path';
-import { SealedFile, type Unlock } from '@ron/custody/sealed';
+import { SealedFile, type SealedFileInit, type Unlock } from '@ron/custody/sealed';
 import { removeLeftOver, rethrowDisk, type FileSystem } from '@ron/log';
 import { EMPTY_DOCUMENT, type ProviderDocument } from './stored-provider.ts';
 
@@ -39,28 +39,36 @@ export class ProviderDir {
   }
 
   open(name: string, signal: AbortSignal): Promise<ProviderFile> {
-    const { unlock, fs } = this.#init;
-    const purpose = `interop-provider/${name}`;
-    return SealedFile.open({ path: this.#pathOf(name), unlock, purpose, initial: EMPTY_DOCUMENT, fs, signal });
+    return SealedFile.open(this.#fileInit(name, signal));
   }
 
-  async remove(name: string): Promise<void> {
-    const { fs, dir } = this.#init;
-    try {
-      await fs.remove(this.#pathOf(name));
-      await fs.syncDir(dir);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') rethrowDisk(error);
-    }
+  create(name: string, signal: AbortSignal): Promise<ProviderFile> {
+    return SealedFile.create(this.#fileInit(name, signal));
   }
 
   /** Removes the file of a provider that does not exist any more, or not yet. Never rejects: the next start tries again. */
   async discard(name: string, file: ProviderFile | undefined): Promise<void> {
     try {
       await file?.close();
-      await this.remove(name);
+      await this.#remove(name);
     } catch {
       this.#init.warn(`failed to remove ${this.#pathOf(name)}: it is removed at the next start`);
+    }
+  }
+
+  #fileInit(name: string, signal: AbortSignal): SealedFileInit<ProviderDocument> {
+    const { unlock, fs } = this.#init;
+    const purpose = `interop-provider/${name}`;
+    return { path: this.#pathOf(name), unlock, purpose, initial: EMPTY_DOCUMENT, fs, signal };
+  }
+
+  async #remove(name: string): Promise<void> {
+    const { fs, dir } = this.#init;
+    try {
+      await fs.remove(this.#pathOf(name));
+      await fs.syncDir(dir);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
     }
   }
 

@@ -107,6 +107,33 @@ test('a file that kms could not replace stays closed, and nothing of it is lost'
   assert.deepEqual(await readFile(fileOf(dir, 'github')), before);
 });
 
+test('a refused change leaves the file of a closed provider, which may be intact, on the disk', async (t) => {
+  const dir = tempDirFor(t);
+  await withTwo(dir);
+  const before = await readFile(fileOf(dir, 'github'));
+  const disk = unreadable('github.sealed');
+  {
+    await using open = await openTest({ dir, fs: disk });
+    const { providers } = open;
+    assert.match(providers.get('github')!.problem!, /cannot be read/);
+    for (const step of ['create', 'write', 'sync'] as const) {
+      disk.fail('github.sealed', 'ENOSPC', step);
+      await assert.rejects(providers.put('github', { ...GITHUB, secret: SECOND }, NEVER), { code: 'storage_full' });
+    }
+    disk.mend();
+    assert.match(providers.get('github')!.problem!, /cannot be read/);
+    assert.deepEqual(await readFile(fileOf(dir, 'github')), before);
+  }
+  {
+    await using open = await openTest({ dir });
+    assert.equal(await accepts(open.providers.get('github'), SECRET), true);
+  }
+  disk.fail('github.sealed', 'EIO', 'read');
+  await using open = await openTest({ dir, fs: disk });
+  await open.providers.put('github', { ...GITHUB, secret: SECOND }, NEVER);
+  assert.equal(await accepts(open.providers.get('github'), SECOND), true);
+});
+
 test('an old copy of a file is detected: a secret that was rotated out does not come back', async (t) => {
   const dir = tempDirFor(t);
   await withTwo(dir);

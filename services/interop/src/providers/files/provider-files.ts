@@ -5,8 +5,8 @@
  *     providers/<name>.sealed     descriptor and secrets
  *
  * Contract: `commit` resolves when the change is on stable storage; after a crash the provider is the old one or the new one,
- * whole. A file that cannot be used closes its provider only: damaged, missing, or older than its catalog entry. The next commit
- * or removal replaces it. A creation or removal that a crash interrupted is undone or completed by `open`.
+ * whole. A file that cannot be used closes its provider only: damaged, missing, or older than its catalog entry. The next completed
+ * commit or removal replaces it. A creation or removal that a crash interrupted is undone or completed by `open`.
  * Bound: one small file for each provider. Cancellation: a change whose signal aborts before its write begins is not applied.
  */
 import { join } from 'node:path';
@@ -99,12 +99,11 @@ export class ProviderFiles implements AsyncDisposable {
     return this.#open.get(name);
   }
 
-  /** Opens the file of a provider; creates it, or replaces one that cannot be used. Changes no provider until `commit`. */
+  /** The file of a provider; a new one if it has none that can be used. Changes nothing on the disk: `commit` does. */
   async sealer(name: string, signal: AbortSignal): Promise<PartSealer> {
     const open = this.#open.get(name);
     if (open !== undefined) return open;
-    await this.#dir.remove(name);
-    const file = await this.#dir.open(name, signal);
+    const file = await this.#dir.create(name, signal);
     this.#open.set(name, file);
     return file;
   }

@@ -40,7 +40,7 @@ export interface StoredProvider {
   readonly secrets: readonly StoredSecret[];
 }
 
-/** A new file has no descriptor until the first change is complete. */
+/** Without a descriptor: the file of a creation that a crash of an earlier version interrupted. */
 export type ProviderDocument = StoredProvider | { readonly format: 1 };
 
 export const EMPTY_DOCUMENT: ProviderDocument = { format: 1 };
