@@ -2,7 +2,8 @@
  * The providers of webhooks and their secrets.
  *
  * Contract: a change is durable before it is answered and before it takes effect. [interop I-2] One change runs at a time; requests
- * read a snapshot. Two secrets are live at most: a third is refused until one has ended, unless it ends the others at once.
+ * read a snapshot. A change that the disk refused has no effect in this process, but may have one after the next start: its error
+ * says so. Two secrets are live at most: a third is refused until one has ended, unless it ends the others at once.
  * A provider whose file or secrets cannot be used is closed; the others are not affected. In amnesia nothing is written.
  * Bound: `INTEROP_LIMITS.providers`; `WAITING_MAX` changes wait. Overflow: `storage_full`, `busy`.
  * Cancellation: a change whose signal aborts before its write begins is not applied.

@@ -46,13 +46,15 @@ export class ProviderDir {
     return SealedFile.create(this.#fileInit(name, signal));
   }
 
-  /** Removes the file of a provider that does not exist any more, or not yet. Never rejects: the next start tries again. */
+  /** Removes the file of a provider that does not exist any more, or not yet. Never rejects. */
   async discard(name: string, file: ProviderFile | undefined): Promise<void> {
     try {
       await file?.close();
       await this.#remove(name);
     } catch {
-      this.#init.warn(`failed to remove ${this.#pathOf(name)}: it is removed at the next start`);
+      this.#init.warn(
+        `failed to remove ${this.#pathOf(name)}: the next start removes it, unless it holds a change that was refused`,
+      );
     }
   }
 

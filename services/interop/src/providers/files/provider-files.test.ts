@@ -327,6 +327,34 @@ test('a removal that the disk refuses is not applied, and an old copy of the fil
   assert.equal(open.providers.get('github')!.problem, 'its file is older than its last change');
 });
 
+test('a change that the sync of the directory refused says that it may take effect; a repeated one decides it', async () => {
+  for (const change of ['remove', 'put', 'rotate'] as const) {
+    let isFailing = false;
+    const disk = new CrashFileSystem(new Map(), {
+      before(operation) {
+        if (isFailing && operation === 'syncDir') throw Object.assign(new Error('disk'), { code: 'EIO' });
+      },
+    });
+    const { providers } = await openTest({ dir: '/data', fs: disk });
+    await providers.put('github', GITHUB, NEVER);
+    const run = async (): Promise<unknown> => {
+      if (change === 'remove') return await providers.remove('github', NEVER);
+      if (change === 'put') return await providers.put('github', { ...GITHUB, secret: SECOND }, NEVER);
+      return await providers.rotate('github', { secret: SECOND, overlap_ms: 0 }, NEVER);
+    };
+    isFailing = true;
+    await assert.rejects(run(), { code: 'not_ready', message: /may take effect at the next start: repeat it/ }, change);
+    assert.equal(await accepts(providers.get('github'), SECRET), true, 'it has no effect before');
+    isFailing = false;
+    await run();
+    await providers.close();
+    await using next = await openTest({ dir: '/data', fs: disk });
+    assert.equal(await accepts(next.providers.get('github'), SECRET), false, change);
+    assert.equal(await accepts(next.providers.get('github'), SECOND), change !== 'remove', change);
+    assert.equal(next.providers.problem, undefined);
+  }
+});
+
 test('after a power failure at any step, each provider is the old one or the new one, and it is not closed', async () => {
   const disk = new CrashFileSystem();
   const acked: { readonly at: number; readonly holds: string }[] = [];

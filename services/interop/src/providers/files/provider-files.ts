@@ -4,14 +4,15 @@
  *     providers/catalog           the newest revision of each provider
  *     providers/<name>.sealed     descriptor and secrets
  *
- * Contract: `commit` resolves when the change is on stable storage; after a crash the provider is the old one or the new one,
- * whole. A file that cannot be used closes its provider only: damaged, missing, or older than its catalog entry. The next completed
+ * Contract: `commit` and `remove` resolve when the change is on stable storage; after a crash the provider is the old one or the
+ * new one, whole. If the disk fails, they reject and the process keeps the old state, but after a failed sync the state on the disk
+ * is unknown: the next start may find the change. The error says so, and a repeated change decides it. A file that cannot be used closes its provider only: damaged, missing, or older than its catalog entry. The next completed
  * commit or removal replaces it. A creation or removal that a crash interrupted is undone or completed by `open`.
  * Bound: one small file for each provider. Cancellation: a change whose signal aborts before its write begins is not applied.
  */
 import { join } from 'node:path';
 import type { SealedFile, Unlock } from '@ron/custody/sealed';
-import { NEVER } from '@ron/kernel';
+import { isRonError, NEVER, RonError } from '@ron/kernel';
 import { rethrowDisk, type FileSystem } from '@ron/log';
 import { Catalog } from './catalog.ts';
 import { loadProviders, type FileState, type LoadedProviders } from './load-providers.ts';
@@ -116,7 +117,7 @@ export class ProviderFiles implements AsyncDisposable {
     const secret_version = Math.max(this.nextSecretVersion(name) - 1, newest);
     const incarnation = this.#incarnationOf(name) ?? this.#catalog.nextIncarnation();
     const stored: StoredProvider = { format: 1, revision, secret_version, incarnation, ...change };
-    await file.replace(stored, signal);
+    await file.replace(stored, signal).catch(rethrowUndecided);
     this.#states.set(name, { stored });
     await this.#record(stored);
   }
@@ -129,13 +130,13 @@ export class ProviderFiles implements AsyncDisposable {
       await this.#catalog.set(entry, signal);
     } catch (error) {
       this.#catalog.restore(name, before);
-      throw error;
+      rethrowUndecided(error);
     }
     this.#states.delete(name);
     await this.discard(name);
   }
 
-  /** Removes the file of a provider that does not exist any more, or not yet. Never rejects: the next start tries again. */
+  /** Removes the file of a provider that does not exist any more, or not yet. Never rejects. */
   async discard(name: string): Promise<void> {
     if (this.#states.has(name)) return;
     const file = this.#open.get(name);
@@ -182,6 +183,14 @@ export class ProviderFiles implements AsyncDisposable {
       this.#init.warn('failed to write the catalog of providers: an old copy of a provider file would not be detected');
     }
   }
+}
+
+/** After a failed sync the disk may hold the change or not. */
+function rethrowUndecided(error: unknown): never {
+  if (!isRonError(error, 'not_ready') && !isRonError(error, 'storage_full')) throw error;
+  const { code, message, retry_after_ms } = error;
+  const detail = `${message}: the change was refused, but it may take effect at the next start: repeat it until it succeeds`;
+  throw new RonError(code, detail, { cause: error, ...(retry_after_ms !== undefined && { retry_after_ms }) });
 }
 
 function withoutLock(fs: FileSystem): FileSystem {
