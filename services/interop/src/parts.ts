@@ -104,8 +104,7 @@ async function openRecords({ config, runtime, events, fs, resources }: InteropCo
   const recent = new RecentDeliveries();
   const sums = new RefusalSums(runtime.cell('counters', counters));
   const recorder = new DeliveryRecorder({ recent, sums, audit, events });
-  const file =
-    dir !== undefined && config.audit.sink === 'file' ? resources.use(await AuditFile.open(fs, dir)) : undefined;
+  const file = dir !== undefined && config.audit.sink === 'file' ? resources.use(new AuditFile(fs, dir)) : undefined;
   const toStdout = config.audit.sink === 'stdout' && !config.amnesia.enabled;
   const sink = new AuditSink({
     channel: audit,

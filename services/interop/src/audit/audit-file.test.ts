@@ -26,17 +26,17 @@ async function fillTo(path: string, bytes: number): Promise<void> {
 
 test('lines are appended in order, also after the file was opened again', async (t) => {
   const { dir, now } = filesIn(t);
-  await using first = await AuditFile.open(realFileSystem, dir);
+  await using first = new AuditFile(realFileSystem, dir);
   await first.write('a\n');
   await first.write('b\nc\n');
   assert.equal(await text(now), 'a\nb\nc\n', 'a killed process loses nothing');
   await first.close();
-  await using second = await AuditFile.open(realFileSystem, dir);
+  await using second = new AuditFile(realFileSystem, dir);
   await second.write('d\n');
   assert.equal(await text(now), 'a\nb\nc\nd\n');
 });
 
-test('the end of a line that a crash cut off is cut at the next open, however long it is', async (t) => {
+test('the end of a line that a crash cut off is cut by the next write, however long it is', async (t) => {
   const { dir, now } = filesIn(t);
   for (const [content, kept] of [
     ['a\nb\n{"x":', 'a\nb\n'],
@@ -47,7 +47,7 @@ test('the end of a line that a crash cut off is cut at the next open, however lo
     ['x'.repeat(150_000), ''],
   ] as const) {
     await writeFile(now, content);
-    await using file = await AuditFile.open(realFileSystem, dir);
+    await using file = new AuditFile(realFileSystem, dir);
     await file.write('next\n');
     assert.equal(await text(now), `${kept}next\n`);
   }
@@ -57,7 +57,7 @@ test('a file grows to exactly 64 MiB, then replaces the older one', async (t) =>
   const { dir, now, before } = filesIn(t);
   await writeFile(before, 'older\n');
   await fillTo(now, FILE_BYTES_MAX - 2);
-  await using file = await AuditFile.open(realFileSystem, dir);
+  await using file = new AuditFile(realFileSystem, dir);
   await file.write('a\n');
   assert.equal((await stat(now)).size, FILE_BYTES_MAX);
   assert.equal(await text(before), 'older\n');
@@ -71,7 +71,7 @@ test('a file grows to exactly 64 MiB, then replaces the older one', async (t) =>
 test('a failed write is reported, and the next one continues after the last complete line', async (t) => {
   const { dir, now } = filesIn(t);
   const disk = new FaultyDisk();
-  await using file = await AuditFile.open(disk, dir);
+  await using file = new AuditFile(disk, dir);
   await file.write('a\n');
   disk.fail('audit.log', 'ENOSPC', 'write');
   await assert.rejects(file.write('b\n'), { code: 'ENOSPC' });
@@ -110,12 +110,12 @@ function tearing(bytes: number): FileSystem {
 test('a part that a failed write left does not end a later, shorter line, nor a closed file', async (t) => {
   const { dir, now } = filesIn(t);
   {
-    await using file = await AuditFile.open(tearing(9), dir);
+    await using file = new AuditFile(tearing(9), dir);
     await assert.rejects(file.write('a long line\nanother\n'));
     await file.write('b\n');
     assert.equal(await text(now), 'b\n');
   }
-  await using file = await AuditFile.open(tearing(14), dir);
+  await using file = new AuditFile(tearing(14), dir);
   await assert.rejects(file.write('a long line\nanother\n'));
   await file.close();
   assert.equal(await text(now), 'b\n');
@@ -125,7 +125,7 @@ test('a rotation that fails half-way loses no complete line and is tried again',
   const { dir, now, before } = filesIn(t);
   await fillTo(now, FILE_BYTES_MAX);
   const disk = new FaultyDisk();
-  await using file = await AuditFile.open(disk, dir);
+  await using file = new AuditFile(disk, dir);
   for (const step of ['sync', 'create', 'write'] as const) {
     disk.fail('audit.log', 'EIO', step);
     await assert.rejects(file.write('a\n'), { code: 'EIO' }, step);
@@ -137,12 +137,16 @@ test('a rotation that fails half-way loses no complete line and is tried again',
   assert.equal((await stat(before)).size, FILE_BYTES_MAX);
 });
 
-test('a file that cannot be read is not opened, and not replaced', async (t) => {
+test('a file that cannot be read is not replaced, and each write tries it again', async (t) => {
   const { dir, now } = filesIn(t);
-  await writeFile(now, 'a\n');
+  await writeFile(now, 'a\n{"x":');
   const disk = new FaultyDisk();
   disk.fail('audit.log', 'EIO', 'read');
-  await assert.rejects(AuditFile.open(disk, dir), { code: 'EIO' });
-  assert.equal(await text(now), 'a\n');
+  await using file = new AuditFile(disk, dir);
+  for (const line of ['b\n', 'c\n']) await assert.rejects(file.write(line), { code: 'EIO' });
+  assert.equal(await text(now), 'a\n{"x":');
   assert.ok(!existsSync(join(dir, 'audit.log.1')));
+  disk.mend();
+  await file.write('d\n');
+  assert.equal(await text(now), 'a\nd\n');
 });

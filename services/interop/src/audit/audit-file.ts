@@ -1,9 +1,9 @@
 /**
  * The audit log as a file: lines of JSON, in two files that replace each other.
  *
- * Contract: complete lines are appended in order. The end of a line that a crash or a failed write cut off is cut at the next
- * open or write. Lines are not synced one by one: a power cut may lose the last ones, a killed process loses none that were
- * written. After a failed write or rotation, the next write tries again.
+ * Contract: complete lines are appended in order. The end of a line that a crash or a failed write cut off is cut by the next
+ * write, which opens the file if it is not open: a start does not depend on it. Lines are not synced one by one: a power cut may lose the last ones, a killed process loses none that were
+ * written. After a failed open, write or rotation, the next write tries again.
  * Bound: `FILE_BYTES_MAX` for each of `audit.log` and `audit.log.1`; the older file is replaced.
  * Cancellation: none. One write at a time: while a disk hangs, the audit channel drops its oldest events.
  */
@@ -26,19 +26,13 @@ interface OpenFile {
 export class AuditFile implements AsyncDisposable {
   readonly #fs: FileSystem;
   readonly #path: string;
-  /** Undefined after a failed rotation. */
+  /** Undefined before the first write, and after a failed rotation. */
   #open: OpenFile | undefined;
 
-  private constructor(fs: FileSystem, path: string, open: OpenFile) {
+  /** `dir` exists. */
+  constructor(fs: FileSystem, dir: string) {
     this.#fs = fs;
-    this.#path = path;
-    this.#open = open;
-  }
-
-  static async open(fs: FileSystem, dir: string): Promise<AuditFile> {
-    await fs.makeDir(dir);
-    const path = join(dir, NAME);
-    return new AuditFile(fs, path, await openOrCreate(fs, path));
+    this.#path = join(dir, NAME);
   }
 
   async write(lines: string): Promise<void> {

@@ -3,7 +3,7 @@
  * lost, health routes answer, and webhooks are accepted again without a restart.
  */
 import assert from 'node:assert/strict';
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { FaultyDisk } from '@ron/log/testing';
@@ -205,4 +205,22 @@ test('a disk that fails or hangs while interop runs', async (t) => {
     await addProvider(admin, 'stripe');
     await provider.check();
   });
+
+  await t.test(
+    'the audit log, EIO at a start: interop starts, counts lost events, and writes it once it can',
+    async () => {
+      const log = join(node.dataOf('interop'), 'audit.log');
+      await node.kill('interop');
+      const before = await readFile(log, 'utf8');
+      disk.fail('audit.log', 'EIO', 'read');
+      await node.start('interop');
+      assert.equal(await provider.send(), undefined);
+      await node.metricReaches('interop', 'audit_drop_total', 1);
+      disk.mend();
+      assert.equal(await provider.send(), undefined);
+      await eventually('the audit log grows', async () => (await readFile(log, 'utf8')).length > before.length);
+      assert.ok((await readFile(log, 'utf8')).startsWith(before), 'its lines are kept');
+      await provider.check();
+    },
+  );
 });
