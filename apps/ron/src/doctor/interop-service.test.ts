@@ -43,6 +43,14 @@ test('a closed provider is a failure with the command that opens it', () => {
   assert.match(found[1]!.fix!, /`ron hooks add a`/);
 });
 
+test('a secret that is not loaded beside a loaded one is a warning', () => {
+  const secrets = [secretOf(2), secretOf(1, { problem: 'it is not unwrapped yet' })];
+  assert.deepEqual(linesOf(providerFindings([providerOf('a', { secrets })], NOW_MS)), [
+    'ok 1 provider of webhooks',
+    'warn secret v1 of a is not loaded, and deliveries signed with it are refused: it is not unwrapped yet',
+  ]);
+});
+
 test('a secret that is used close to its end is found; one that is not used, has ended or has time left is not', () => {
   const used = { uses: 5, last_used_ms: NOW_MS - 60_000 };
   const cases: [Partial<SecretDto>, boolean][] = [

@@ -2,7 +2,7 @@
 import { stat } from 'node:fs/promises';
 import { InteropClient, TRANSPORT_DEFAULTS, type TransportInit } from '@ron/client';
 import { sched } from '@ron/kernel/core';
-import type { BrownoutDto, WebhookProviderDto } from '@ron/proto';
+import type { BrownoutDto, SecretDto, WebhookProviderDto } from '@ron/proto';
 import { messageOf, systemCode } from '../exits.ts';
 import { humanDuration, humanSize } from '../format.ts';
 import { socketUrl, type Home } from '../home.ts';
@@ -54,10 +54,17 @@ export function providerFindings(providers: readonly WebhookProviderDto[], now_m
   return [ok, ...listed, { level: 'warn', what: `${more} more problems of providers`, fix: 'run `ron hooks list`' }];
 }
 
-function closedFindings({ name, problem }: WebhookProviderDto): Finding[] {
-  if (problem === undefined) return [];
+function closedFindings({ name, problem, secrets }: WebhookProviderDto): Finding[] {
+  if (problem === undefined) return secrets.flatMap((each) => notLoadedFindings(name, each));
   const fix = `see "Provider closed" in docs/operations.md, or set it again with \`ron hooks add ${name}\``;
   return [{ level: 'fail', what: `provider ${name} is closed: ${problem}`, fix }];
+}
+
+/** The other secret of the provider is loaded. */
+function notLoadedFindings(name: string, { version, problem }: SecretDto): Finding[] {
+  if (problem === undefined) return [];
+  const what = `secret v${version} of ${name} is not loaded, and deliveries signed with it are refused: ${problem}`;
+  return [{ level: 'warn', what, fix: 'see "Provider closed" in docs/operations.md' }];
 }
 
 /** A sender that was not changed is refused once its secret ends. */

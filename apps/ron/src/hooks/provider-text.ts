@@ -18,8 +18,10 @@ export function providerTable(providers: readonly WebhookProviderDto[], now_ms: 
   return table(head, rows);
 }
 
-const secretShort = ({ version, ends_ms }: SecretDto, now_ms: number): string =>
-  ends_ms === undefined ? `v${version}` : `v${version} for ${humanDuration(Math.max(0, ends_ms - now_ms))} more`;
+function secretShort({ version, ends_ms, problem }: SecretDto, now_ms: number): string {
+  const end = ends_ms === undefined ? '' : ` for ${humanDuration(Math.max(0, ends_ms - now_ms))} more`;
+  return `v${version}${end}${problem === undefined ? '' : ' (not loaded)'}`;
+}
 
 export function providerText(provider: WebhookProviderDto, now_ms: number): string {
   const { name, secrets, problem } = provider;
@@ -57,9 +59,11 @@ function schemeText({ scheme, generic }: Descriptor): string {
   return `${scheme}: ${signature_header}: ${prefix}<${encoding} HMAC-${algorithm} of ${template}>${time}${id}`;
 }
 
-function secretText({ kind, created_ms, ends_ms, uses, last_used_ms }: SecretDto, now_ms: number): string {
+function secretText({ kind, created_ms, ends_ms, uses, last_used_ms, problem }: SecretDto, now_ms: number): string {
   const last = last_used_ms === undefined ? '' : `, last ${dateOf(last_used_ms / 1000)}`;
   const end = ends_ms === undefined ? '' : `, ends ${dateOf(ends_ms / 1000)}${ends_ms <= now_ms ? ' (ended)' : ''}`;
   const type = kind === 'ed25519' ? 'Ed25519 public key' : 'HMAC';
-  return `${type}, since ${dateOf(created_ms / 1000)}${end}, verified ${counted(uses, 'delivery', 'deliveries')} since the start of interop${last}`;
+  const problems = problem === undefined ? '' : `, not loaded: ${problem}`;
+  const used = `verified ${counted(uses, 'delivery', 'deliveries')} since the start of interop${last}`;
+  return `${type}, since ${dateOf(created_ms / 1000)}${end}, ${used}${problems}`;
 }

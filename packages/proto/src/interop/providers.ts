@@ -79,6 +79,8 @@ export interface SecretDto {
   readonly uses: number;
   /** When it last verified one, since the start. */
   readonly last_used_ms?: number;
+  /** Why deliveries that it signed are refused; absent if it is loaded. */
+  readonly problem?: string;
 }
 
 export interface WebhookProviderDto extends Descriptor {

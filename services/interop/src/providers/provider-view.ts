@@ -1,8 +1,9 @@
 /**
  * The state of each provider, from its file and its keys, and the snapshot of it that requests read.
  *
- * Contract: `refresh` publishes a provider as its file and its keys are in that step. A provider of which a live secret is not
- * loaded is closed: its deliveries would be refused as forged. A description holds no secret.
+ * Contract: `refresh` publishes a provider as its file and its keys are in that step. A provider is closed while none of its live
+ * secrets is loaded: its deliveries would be refused as forged. One with a loaded secret is open; its description and `problem`
+ * name each secret that is not loaded. A description holds no secret.
  * Bound: one entry for each provider.
  */
 import { RonError, sched, type Broadcast } from '@ron/kernel';
@@ -21,6 +22,7 @@ export interface ProviderViewInit {
 }
 
 const NOT_UNWRAPPED = 'its secrets are not unwrapped yet';
+const SECRET_NOT_UNWRAPPED = 'it is not unwrapped yet';
 
 export class ProviderView {
   readonly #files: ProviderFiles;
@@ -63,10 +65,19 @@ export class ProviderView {
   get problem(): string | undefined {
     const closed = this.#table.closed();
     const [first] = closed;
-    if (first === undefined) return this.#unconfirmed;
+    if (first === undefined) return this.#notLoaded ?? this.#unconfirmed;
     return closed.length === 1
       ? `the provider ${first} is closed`
       : `${closed.length} providers are closed, such as ${first}`;
+  }
+
+  /** A live secret of an open provider: deliveries that it signed are refused as forged. */
+  get #notLoaded(): string | undefined {
+    for (const name of this.#files.states.keys()) {
+      const secret = this.liveOf(name).find(({ version }) => this.#secrets.key(name, version) === undefined);
+      if (secret !== undefined) return `the secret v${secret.version} of ${name} is not unwrapped yet`;
+    }
+    return undefined;
   }
 
   /** The providers are open: their webhooks are worth more than the chance that a file is old. */
@@ -112,7 +123,7 @@ export class ProviderView {
     return Math.min(...ends);
   }
 
-  /** States why the secrets of a provider are not loaded. Shown while it is closed. */
+  /** States why a secret of a provider is not loaded. Shown until all of them are. */
   explain(name: string, detail: string): void {
     this.#details.set(name, detail);
   }
@@ -149,9 +160,8 @@ export class ProviderView {
       const key = this.#secrets.key(name, version);
       return key === undefined ? [] : [{ version, kind, key, ends_ms }];
     });
-    const problem = loaded.length < live.length ? NOT_UNWRAPPED : undefined;
-    const secrets = problem === undefined ? loaded : [];
-    this.#table.set(descriptor, { incarnation, secrets, problem }, versions);
+    const problem = loaded.length === 0 && live.length > 0 ? NOT_UNWRAPPED : undefined;
+    this.#table.set(descriptor, { incarnation, secrets: loaded, problem }, versions);
     if (problem === before) return;
     if (problem === undefined) this.#events.publish({ kind: 'provider changed', provider: name, change: 'opened' });
     else
@@ -174,6 +184,9 @@ export class ProviderView {
       created_ms,
       ...(ends_ms !== undefined && { ends_ms }),
       ...this.#table.useOf(name, version),
+      ...(this.#secrets.key(name, version) === undefined && {
+        problem: withDetail(SECRET_NOT_UNWRAPPED, this.#details.get(name)),
+      }),
     };
   }
 }

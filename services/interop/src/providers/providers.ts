@@ -4,7 +4,7 @@
  * Contract: a change is durable before it is answered and before it takes effect. [interop I-2] One change runs at a time; requests
  * read a snapshot. A change that the disk refused has no effect in this process, but may have one after the next start: its error
  * says so. Two secrets are live at most: a third is refused until one has ended, unless it ends the others at once.
- * A provider whose file or secrets cannot be used is closed; the others are not affected. In amnesia nothing is written.
+ * A provider whose file, or none of whose secrets, can be used is closed; the others are not affected. In amnesia nothing is written.
  * Bound: `INTEROP_LIMITS.providers`; `WAITING_MAX` changes wait. Overflow: `storage_full`, `busy`.
  * Cancellation: a change whose signal aborts before its write begins is not applied.
  */
@@ -129,19 +129,20 @@ export class Providers implements AsyncDisposable {
     });
   }
 
-  /** Removes ended secrets, loads missing ones, and stores them as configured. Throws if kms or the disk is away. */
+  /**
+   * Removes ended secrets, loads missing ones, and stores them as configured. A secret that fails does not keep back the other one.
+   * Throws if kms or the disk is away.
+   */
   async reconcile(name: string, signal: AbortSignal): Promise<void> {
     await this.#changes.run(signal, async () => {
       const state = this.#files.states.get(name);
       if (state === undefined || !('stored' in state)) return;
       const { descriptor, secrets } = state.stored;
       try {
-        const sealer = await this.#files.sealer(name, signal);
-        const wanted: StoredSecret[] = [];
-        for (const secret of this.#view.liveOf(name))
-          wanted.push(await this.#secrets.reconcile(name, secret, sealer, signal));
+        const { wanted, failure } = await this.#reconciled(name, signal);
         const isSame = wanted.length === secrets.length && wanted.every((secret, at) => secret === secrets[at]);
         if (!isSame) await this.#files.commit(name, { descriptor, secrets: wanted }, signal);
+        if (failure !== undefined) throw failure;
       } catch (error) {
         signal.throwIfAborted();
         this.#view.explain(name, isRonError(error) ? error.message : 'unknown error');
@@ -150,6 +151,26 @@ export class Providers implements AsyncDisposable {
         this.#view.refresh(name);
       }
     });
+  }
+
+  /** The live secrets, loaded and in the forms that the configuration requires; one that fails is kept as it is. */
+  async #reconciled(
+    name: string,
+    signal: AbortSignal,
+  ): Promise<{ readonly wanted: readonly StoredSecret[]; readonly failure: unknown }> {
+    const sealer = await this.#files.sealer(name, signal);
+    const wanted: StoredSecret[] = [];
+    let failure: unknown;
+    for (const secret of this.#view.liveOf(name)) {
+      try {
+        wanted.push(await this.#secrets.reconcile(name, secret, sealer, signal));
+      } catch (error) {
+        signal.throwIfAborted();
+        failure ??= error;
+        wanted.push(secret);
+      }
+    }
+    return { wanted, failure };
   }
 
   /** The task `secret_refresh`. */

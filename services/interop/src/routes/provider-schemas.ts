@@ -79,6 +79,7 @@ const SecretAnswer = Type.Object(
     ends_ms: Type.Optional(Type.Integer()),
     uses: Type.Integer(),
     last_used_ms: Type.Optional(Type.Integer()),
+    problem: Type.Optional(Type.String({ description: 'Why deliveries that it signed are refused.' })),
   } satisfies Fields<SecretDto>,
   strict,
 );

@@ -93,7 +93,7 @@ export class ProviderSecrets {
     }
   }
 
-  /** Loads the key, with kms if necessary, and returns the secret in the forms that the configuration requires. Throws `not_ready` if kms is away. */
+  /** Loads the key unless it is loaded, with kms if necessary, and returns the secret in the forms that the configuration requires. Throws `not_ready` if kms is away. */
   async reconcile(
     provider: string,
     secret: StoredSecret,
@@ -101,6 +101,7 @@ export class ProviderSecrets {
     signal: AbortSignal,
   ): Promise<StoredSecret> {
     const { version, kind } = secret;
+    if (this.key(provider, version) !== undefined && this.isAsConfigured(secret)) return secret;
     const bytes = sealedBytes(secret, sealer) ?? (await this.#unwrap(provider, secret, signal));
     try {
       this.hold(provider, version, { kind, bytes });

@@ -77,6 +77,50 @@ test('without the cache, a start while kms is away closes the provider until the
   assert.deepEqual(events.at(-1), { kind: 'provider changed', provider: 'github', change: 'opened' });
 });
 
+test('a secret that kms cannot unwrap does not close a provider with another one, and is named', async (t) => {
+  const dir = tempDirFor(t);
+  const kms = new FakeKms();
+  {
+    await using open = await openTest({ dir, kms, caches: false });
+    await open.providers.put('github', GITHUB, NEVER);
+  }
+  kms.lost.add(1);
+  {
+    await using open = await openTest({ dir, kms, caches: false });
+    const { providers } = open;
+    assert.match(providers.describe('github').problem!, /not unwrapped yet/);
+    const { problem, secrets } = await providers.rotate('github', { secret: SECOND }, NEVER);
+    assert.equal(problem, undefined);
+    assert.deepEqual(
+      secrets.map(({ version, problem: each }) => [version, each]),
+      [
+        [2, undefined],
+        [
+          1,
+          'it is not unwrapped yet: kms cannot unwrap the secret (its key is disabled, deleted or below min_version)',
+        ],
+      ],
+    );
+    assert.equal(await accepts(providers.get('github'), SECOND), true);
+    assert.equal(providers.problem, 'the secret v1 of github is not unwrapped yet');
+    assert.deepEqual(open.events.at(-2), { kind: 'provider changed', provider: 'github', change: 'opened' });
+  }
+  // Whichever of the two it is.
+  kms.lost.clear();
+  kms.lost.add(2);
+  await using open = await openTest({ dir, kms, caches: false });
+  const { providers } = open;
+  assert.equal(await accepts(providers.get('github'), SECRET), true);
+  assert.equal(providers.problem, 'the secret v2 of github is not unwrapped yet');
+  const { unwraps } = kms;
+  await assert.rejects(providers.reconcile('github', NEVER), { code: 'not_ready' });
+  assert.equal(kms.unwraps, unwraps, 'the loaded one is not unwrapped again');
+  kms.lost.clear();
+  await refreshed(open);
+  assert.equal(providers.problem, undefined);
+  assert.equal(await accepts(providers.get('github'), SECOND), true);
+});
+
 test('adding and rotating while kms is away is refused with 503 and changes nothing', async (t) => {
   const kms = new FakeKms();
   await using open = await openTest({ dir: tempDirFor(t), kms });

@@ -20,6 +20,8 @@ export class FakeKms implements SecretWrapper {
   isAway = false;
   wraps = 0;
   unwraps = 0;
+  /** Versions of secrets whose key is deleted. */
+  readonly lost = new Set<number>();
   readonly #key = sched.randomBytes(32);
 
   async wrap(provider: string, version: number, bytes: Uint8Array): Promise<WrappedSecret> {
@@ -34,6 +36,7 @@ export class FakeKms implements SecretWrapper {
 
   async unwrap(provider: string, version: number, { wrapped_b64 }: WrappedSecret): Promise<Uint8Array> {
     this.#requirePresence();
+    if (this.lost.has(version)) throw new RonError('conflict', 'the version of the key is deleted');
     this.unwraps += 1;
     const sealed = Buffer.from(wrapped_b64, 'base64');
     const decipher = createDecipheriv('aes-256-gcm', this.#key, sealed.subarray(0, 12));
