@@ -158,6 +158,26 @@ test('missing and unknown fields and other spellings are malformed, at every lev
   for (const value of [undefined, null, 1, '', [], {}, [signed]]) assert.equal(await faultOf(value), 'malformed');
 });
 
+test('lists with holes, and an alg that is not a name, are malformed; no refusal has a second line', async () => {
+  const changes: ((copy: Mutable) => void)[] = [
+    // oxlint-disable-next-line unicorn/no-new-array -- its elements are holes
+    (copy) => void (copy.tree.path = new Array<string>(copy.tree.path.length)),
+    (copy) => void (copy.tree.path.length += 1),
+    (copy) => void (copy.sigs.length += 1),
+    (copy) => void (copy.sigs[0]!.alg = 'x\nvalid: signed by the key'),
+    (copy) => void (copy.sigs[0]!.alg = '\u009b31m'),
+    (copy) => void (copy.sigs[0]!.alg = ''),
+    (copy) => void (copy['x\ny'] = 1),
+    (copy) => void (copy.receipt['x\ny'] = 1),
+    (copy) => void (copy.kid = `${copy.kid}\n`),
+  ];
+  for (const change of changes) {
+    const check = await checkReceipt(withPart(change), { keys });
+    assert.ok(!check.ok && check.fault === 'malformed', String(change));
+    assert.doesNotMatch(check.detail, /[\n\u0080-\u009f]/);
+  }
+});
+
 test('the keys of an object in another order are the same receipt', async () => {
   const reversed = (value: unknown): unknown => {
     if (Array.isArray(value)) return value.map(reversed);

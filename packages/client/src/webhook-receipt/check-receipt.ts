@@ -4,7 +4,8 @@
  * Contract: `ok` means: the holder of the given keys signed a tree with exactly this receipt, and the body, if one is given, is
  * the one that was received. No key in the file is trusted: its kid is a claim, which only selects how many keys are needed.
  * Every given key must have signed; a hybrid kid needs both of its keys. `log_index` and `log_proof` are not covered by a
- * signature of the receipt and are not checked. Takes any value and never throws, except for an error of `verify`.
+ * signature of the receipt and are not checked. Takes any value without accessors and never throws, except for an error of
+ * `verify`. A `detail` is one line.
  * Bound: that of the reader; three signature checks at most per key.
  * WebCrypto verifies Ed25519 everywhere, ML-DSA in Node; a browser without ML-DSA gives `unsupported` unless the caller passes
  * `verify`.

@@ -2,7 +2,7 @@
  * The strict reader of signed receipts.
  *
  * Contract: a receipt that it accepts has exactly the known fields, one spelling of every hash and signature, and one signature
- * per algorithm, all under one kid. Takes any value and never throws.
+ * per algorithm, all under one kid. Takes any value without accessors and never throws.
  * Bound: `RECEIPT_LIMITS.tree` leaves, `SIGNATURES_MAX` signatures of `SIGNATURE_CHARS_MAX`.
  */
 import { RECEIPT_LIMITS, receiptProblem, splitKid, type ReceiptSignature, type SignedReceipt } from '@ron/proto';
@@ -11,6 +11,8 @@ const SIGNATURES_MAX = 4;
 const SIGNATURE_CHARS_MAX = 8192;
 const PATH_MAX = Math.ceil(Math.log2(RECEIPT_LIMITS.tree));
 const HASH = /^[0-9a-f]{64}$/;
+/** A refusal names it, so it holds no line break. */
+const ALG = /^[a-z0-9-]{1,32}$/;
 
 type Fields = Readonly<Partial<Record<string, unknown>>>;
 
@@ -35,7 +37,8 @@ function treeProblem(tree: unknown): string | undefined {
   if (!isCount(size) || !isCount(index)) return 'the size or the index of the tree is not a number';
   if (!isHash(leaf)) return 'the leaf of the tree is not a hash';
   if (!isHash(root)) return 'the root of the tree is not a hash';
-  if (Array.isArray(path) && path.length <= PATH_MAX && path.every(isHash)) return undefined;
+  // The copy has no holes, which `every` skips.
+  if (Array.isArray(path) && path.length <= PATH_MAX && [...path].every(isHash)) return undefined;
   return 'the path of the tree is not a list of hashes';
 }
 
@@ -47,7 +50,8 @@ function signaturesProblem(kid: unknown, sigs: unknown): string | undefined {
     if (problem !== undefined) return problem;
     const { kid: its, alg, signature_b64 } = sig as Fields;
     if (its !== kid) return 'a signature names another kid than the file';
-    if (typeof alg !== 'string' || !isBase64(signature_b64)) return 'a signature is not base64';
+    if (typeof alg !== 'string' || !ALG.test(alg)) return 'the alg of a signature is not the name of an algorithm';
+    if (!isBase64(signature_b64)) return 'a signature is not base64';
   }
   const algs = new Set((sigs as readonly ReceiptSignature[]).map(({ alg }) => alg));
   return algs.size === sigs.length ? undefined : 'the file has two signatures of one algorithm';
