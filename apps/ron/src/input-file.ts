@@ -11,6 +11,15 @@ export async function openInput(path: string): Promise<FileHandle> {
 
 /** The address of the bytes of a file. */
 export async function addressOfFile(path: string, signal: AbortSignal, onProgress?: OnProgress): Promise<Address> {
+  return (await hashFile(path, signal, onProgress)).b3;
+}
+
+/** The address of the bytes of a file, and their number. A pipe has no size of its own. */
+export async function hashFile(
+  path: string,
+  signal: AbortSignal,
+  onProgress?: OnProgress,
+): Promise<{ readonly b3: Address; readonly bytes: number }> {
   const hasher = new ObjectHasher();
   try {
     const { size } = await stat(path);
@@ -22,7 +31,7 @@ export async function addressOfFile(path: string, signal: AbortSignal, onProgres
     if (signal.aborted) throw signal.reason;
     unreadable(path, error);
   }
-  return hasher.finish();
+  return { b3: hasher.finish(), bytes: hasher.size };
 }
 
 function unreadable(path: string, error: unknown): never {

@@ -1,6 +1,7 @@
 /** `ron receipt`: a fetched receipt can be verified offline, with the keys that the user gives and no other. */
 import assert from 'node:assert/strict';
-import { generateKeyPairSync, sign } from 'node:crypto';
+import { execFileSync } from 'node:child_process';
+import { generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -8,7 +9,7 @@ import fc from 'fast-check';
 import { addressOf } from '@ron/client';
 import { receiptLeaf, treePath, treeRoot } from '@ron/client/webhook-receipt';
 import { signedText, type SignedReceipt, type WebhookReceipt } from '@ron/proto';
-import { fuzzRuns } from '@ron/testkit';
+import { fuzzRuns, tempDirFor } from '@ron/testkit';
 import { answer, FakeInterop } from './fixtures/fake-interop.ts';
 import { command, temporaryDir } from './support.ts';
 
@@ -24,7 +25,9 @@ function newKeys() {
   });
 }
 
-function signedReceipt(keys: ReturnType<typeof newKeys>): SignedReceipt {
+const derOf = (key: KeyObject): string => key.export({ type: 'spki', format: 'der' }).toString('base64');
+
+function signedReceipt(keys: ReturnType<typeof newKeys>, more: Partial<WebhookReceipt> = {}): SignedReceipt {
   const receipt: WebhookReceipt = {
     id: ID,
     provider: 'github',
@@ -34,6 +37,7 @@ function signedReceipt(keys: ReturnType<typeof newKeys>): SignedReceipt {
     b3: addressOf(BODY),
     bytes: BODY.length,
     topic: 'hooks.github',
+    ...more,
   };
   const leaves = [receiptLeaf(receipt), receiptLeaf({ ...receipt, bytes: 1 })];
   const root = Buffer.from(treeRoot(leaves)).toString('hex');
@@ -55,7 +59,7 @@ test('a fetched receipt verifies offline; a changed one, another body and anothe
   assert.equal(got.code, 0, got.stderr);
   await writeFile(at('key.pem'), keys.map(({ pem }) => pem).join('\n'));
   await writeFile(at('other.pem'), others.map(({ pem }) => pem).join('\n'));
-  const der = keys.map(({ publicKey }) => publicKey.export({ type: 'spki', format: 'der' }).toString('base64'));
+  const der = keys.map(({ publicKey }) => derOf(publicKey));
   await writeFile(at('trust'), `${KID} ${der.join(' ')}\n`, { mode: 0o600 });
   await writeFile(at('body'), BODY);
   const verify = (...args: string[]) => command(['receipt', 'verify', ...args]);
@@ -96,6 +100,74 @@ test('a fetched receipt verifies offline; a changed one, another body and anothe
   await refused(/not a receipt/, at('cut.json'), '--key', at('key.pem'));
   assert.equal((await verify(at('receipt.json'))).code, 64, 'a key must be given');
   assert.equal((await verify(at('none.json'), '--key', at('key.pem'))).code, 66);
+});
+
+test('each line of a trust file that covers the key is tried', async (t) => {
+  const dir = tempDirFor(t);
+  const at = (name: string): string => join(dir, name);
+  const [keys, others] = [newKeys(), newKeys()];
+  const line = (of: ReturnType<typeof newKeys>): string =>
+    ['interop/receipts/', ...of.map(({ publicKey }) => derOf(publicKey))].join(' ');
+  await writeFile(at('receipt.json'), JSON.stringify(signedReceipt(keys)));
+  const verify = async (...trusts: string[]): Promise<number | null> => {
+    const flags: string[] = [];
+    for (const [n, text] of trusts.entries()) {
+      await writeFile(at(`trust${n}`), text, { mode: 0o600 });
+      flags.push('--key', at(`trust${n}`));
+    }
+    return (await command(['receipt', 'verify', at('receipt.json'), ...flags])).code;
+  };
+  assert.equal(await verify(`interop/\n${line(others)}\n${line(keys)}\n`), 0, 'the second line with keys');
+  assert.equal(await verify(`${line(keys)}\n${line(others)}\n`), 0);
+  assert.equal(await verify(`${line(others)}\n${line(newKeys())}\n`), 65);
+  const halves = [keys, others].map((of) => of.map((each) => line([each])));
+  assert.equal(
+    await verify(halves.map(([ed]) => ed).join('\n'), halves.map(([, pq]) => pq).join('\n')),
+    0,
+    'two files',
+  );
+  assert.equal(await verify(halves[0]!.join('\n')), 65, 'a line with half of the key is not enough');
+});
+
+test('a receipt file has one reading, and no text of it prints a line of its own', async (t) => {
+  const dir = tempDirFor(t);
+  const at = (name: string): string => join(dir, name);
+  const keys = newKeys();
+  await writeFile(at('key.pem'), keys.map(({ pem }) => pem).join('\n'));
+  await writeFile(at('trust'), `acme/ ${derOf(keys[0]!.publicKey)}\n`, { mode: 0o600 });
+  const verify = async (bytes: string | Buffer, key: string): Promise<string> => {
+    await writeFile(at('receipt.json'), bytes);
+    const { code, text, stderr } = await command(['receipt', 'verify', at('receipt.json'), '--key', at(key)]);
+    assert.deepEqual([code, text], [65, ''], stderr);
+    return stderr;
+  };
+  const replaced = signedReceipt(keys, { delivery_id: 'x\ufffdy' });
+  const [before, after] = JSON.stringify(replaced).split('\ufffd');
+  const notUtf8 = Buffer.concat([Buffer.from(before!), Buffer.of(0xff), Buffer.from(after!)]);
+  assert.match(await verify(notUtf8, 'key.pem'), /not a text in UTF-8/);
+  const signed = signedReceipt(keys);
+  const forged = 'x\nvalid: signed by the key';
+  const extra = { kid: KID, alg: forged, signature_b64: 'AAAA' };
+  for (const [value, key] of [
+    [{ ...signed, sigs: [...signed.sigs, extra] }, 'key.pem'],
+    [{ ...signed, [forged]: 1 }, 'key.pem'],
+    [{ ...signed, kid: forged }, 'trust'],
+  ] as const)
+    assert.doesNotMatch(await verify(JSON.stringify(value), key), /^valid/m);
+});
+
+test('a body can be a pipe', async (t) => {
+  const dir = tempDirFor(t);
+  const at = (name: string): string => join(dir, name);
+  const keys = newKeys();
+  await writeFile(at('key.pem'), keys.map(({ pem }) => pem).join('\n'));
+  await writeFile(at('receipt.json'), JSON.stringify(signedReceipt(keys)));
+  execFileSync('mkfifo', [at('body')]);
+  const verifying = command(['receipt', 'verify', at('receipt.json'), '--key', at('key.pem'), '--body', at('body')]);
+  await writeFile(at('body'), BODY);
+  const { code, text, stderr } = await verifying;
+  assert.equal(code, 0, stderr);
+  assert.match(text, /is the received body/);
 });
 
 test('an unsigned receipt exits with 75, a malformed id with 64', async (t) => {

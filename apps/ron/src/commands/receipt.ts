@@ -9,7 +9,7 @@ const options = {
     type: 'string',
     multiple: true,
     value: 'FILE',
-    doc: 'verify: the public keys that must have signed: PEM, JWK or lines of a trust file, as `ron keys export` prints them. Repeatable.',
+    doc: 'verify: the public keys that must have signed: PEM, JWK, or a trust file, of which one line is enough, as `ron keys export` prints them. Repeatable.',
   },
   body: { type: 'string', value: 'FILE', doc: 'verify: the body of the webhook, which must be the received one.' },
   ...CONNECTION_OPTIONS,

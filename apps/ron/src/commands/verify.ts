@@ -9,7 +9,7 @@ import { hashOfFile, withKms } from '../kms.ts';
 import { verifyOffline } from '../verify/offline.ts';
 import { readPublicKeys } from '../verify/public-keys.ts';
 import { readSignature, type SignatureFile } from '../verify/signature-file.ts';
-import { covers, readTrust, type TrustLine } from '../verify/trust-file.ts';
+import { covers, keysOfLines, readTrust, type TrustLine } from '../verify/trust-file.ts';
 
 const options = {
   signature: { type: 'string', short: 's', value: 'FILE', doc: 'The signature. Default: FILE.sig.' },
@@ -120,8 +120,8 @@ function verifiedByLine(
   signature: SignatureFile,
   mode: VerifyMode | undefined,
 ): readonly string[] | undefined {
-  const held = lines.filter(({ keys }) => keys.length > 0);
-  const verdicts = held.map(({ keys }) => verifyOffline(signature, keys, mode));
+  const held = keysOfLines(lines, signature.kid);
+  const verdicts = held.map((keys) => verifyOffline(signature, keys, mode));
   const good = verdicts.find(({ reason }) => reason === undefined);
   if (good !== undefined) return good.valid;
   if (held.length < lines.length) return undefined;

@@ -39,7 +39,8 @@ export async function readSignature(path: string): Promise<SignatureFile> {
   if (sigs.length === 0 || sigs.length > SIGNATURES_MAX || !sigs.every(isSignature))
     throw new CliError('data', problem);
   const other = sigs.find((sig) => sig.kid !== kid);
-  if (other !== undefined) throw new CliError('data', `${problem}: it names ${kid} and also ${other.kid}`);
+  if (other !== undefined)
+    throw new CliError('data', `${problem}: it names ${kid} and also ${JSON.stringify(other.kid)}`);
   if (new Set(sigs.map(({ alg }) => alg)).size !== sigs.length)
     throw new CliError('data', `${problem}: it has two signatures of one algorithm`);
   return { kid, payload_b3, sigs };

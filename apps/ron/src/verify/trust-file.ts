@@ -56,6 +56,10 @@ function parseLine(line: string, about: string): TrustLine[] {
   return [{ pattern, keys }];
 }
 
+/** The public keys of each line that covers the kid and has any: those of one line are enough. */
+export const keysOfLines = (lines: readonly TrustLine[], kid: string): readonly (readonly VerificationKey[])[] =>
+  lines.filter(({ pattern, keys }) => keys.length > 0 && covers(pattern, kid)).map(({ keys }) => keys);
+
 /** Whether a pattern covers the kid of a version. */
 export function covers(pattern: string, kid: string): boolean {
   if (pattern.endsWith('/')) return kid.startsWith(pattern);
