@@ -65,7 +65,8 @@ test('a private file; one that others can read is refused before anything is sen
   assert.deepEqual(secrets, [SECRET]);
   assert.match(text, /^provider {2}git, github, messages go to hooks\.git$/m);
   assert.match(text, /^url {7}unix:\S+\/webhooks\/git$/m);
-  assert.ok(text.includes(`openssl dgst -sha256 -hmac "$(cat ${file})"`), text);
+  assert.match(text, /openssl dgst -sha256 -hmac "\$S"/);
+  assert.ok(text.includes(` < ${file})`), text);
   assert.ok(!text.includes(SECRET));
   await chmod(file, 0o644);
   const open = await command([...ADD, '--secret-file', file, '--yes', ...fake.flags]);

@@ -31,12 +31,17 @@ interface Sent {
 }
 
 /** Runs the command in the plainest shell, with a `curl` that prints its arguments. */
-async function run(t: TestContext, descriptor: Descriptor, secret: string): Promise<Sent> {
+async function run(
+  t: TestContext,
+  descriptor: Descriptor,
+  secret: string,
+  { content = `${secret}\n`, shell = 'sh' } = {},
+): Promise<Sent> {
   const dir = tempDirFor(t);
   const file = join(dir, "the secret's file");
-  await writeFile(file, `${secret}\n`, { mode: 0o600 });
+  await writeFile(file, content, { mode: 0o600 });
   const script = `curl() { printf '%s\\0' "$@"; }\n${sampleCommand(descriptor, URL, file)}`;
-  const [silent, url, ...rest] = execFileSync('sh', ['-euc', script], { encoding: 'utf8' }).split('\0').slice(0, -1);
+  const [silent, url, ...rest] = execFileSync(shell, ['-euc', script], { encoding: 'utf8' }).split('\0').slice(0, -1);
   assert.deepEqual([silent, rest.at(-2)], ['-sS', '--json']);
   const lines = rest.slice(0, -2).filter((word) => word !== '-H');
   const headers = Object.fromEntries(lines.map((line) => line.split(/: (.*)/s).slice(0, 2)));
@@ -65,6 +70,28 @@ test('github, slack and stripe: the printed command signs with the text of the s
 
 test('standard: the printed command signs with the decoded secret', { skip }, async (t) => {
   const { headers, body } = await run(t, descriptorOf('standard'), `whsec_${KEY.toString('base64')}`);
+  const signed = `${headers['webhook-id']}.${headers['webhook-timestamp']}.${body}`;
+  assert.equal(headers['webhook-signature'], `v1,${hmac(KEY, signed).toString('base64')}`);
+});
+
+test('the printed command removes the white space around the secret that `ron` removes', { skip }, async (t) => {
+  const shells = ['sh', 'dash', 'bash'].filter((shell) => spawnSync(shell, ['-c', ':']).error === undefined);
+  for (const shell of shells)
+    for (const secret of ['a secret of a test', 'two  \r\n lines', 'q\'uo"te\\ $x `id`'])
+      for (const content of [
+        secret,
+        `${secret}\r\n`,
+        ` \t\v\f\r\n\n ${secret} \t\r\n\r\n `,
+        `\n${secret}`,
+        `${secret}\n\n`,
+      ]) {
+        assert.equal(content.trim(), secret);
+        const { headers, body } = await run(t, descriptorOf('github'), secret, { content, shell });
+        const expected = hmac(secret, body).toString('hex');
+        assert.equal(headers['X-Hub-Signature-256'], `sha256=${expected}`, JSON.stringify([shell, content]));
+      }
+  const secret = `whsec_${KEY.toString('base64')}`;
+  const { headers, body } = await run(t, descriptorOf('standard'), secret, { content: `  ${secret}\r\n` });
   const signed = `${headers['webhook-id']}.${headers['webhook-timestamp']}.${body}`;
   assert.equal(headers['webhook-signature'], `v1,${hmac(KEY, signed).toString('base64')}`);
 });

@@ -1,7 +1,8 @@
 /**
  * The shell command that signs and sends a test delivery with `openssl` and `curl`.
  *
- * Contract: it reads the secret from a file and works in any POSIX shell. Values from the descriptor are quoted. While it runs,
+ * Contract: it reads the secret from a file, without the ASCII white space around it, as `ron` does, and works in any POSIX shell.
+ * Values from the descriptor are quoted. While it runs,
  * other users of the machine can read the secret in the arguments of `openssl`: it is for tests.
  */
 import type { Descriptor, GenericScheme } from '@ron/proto';
@@ -20,6 +21,9 @@ interface Signed {
 /** The variable with the time. The braces separate it from text that follows. */
 const TIME = '${T}';
 const BODY = '{"type":"test","id":"evt_\'$T\'"}';
+
+/** Of the whole text: a secret may have inner line breaks. In single quotes, `!` means nothing to an interactive shell. */
+const TRIM = String.raw`sed -e ':a' -e '$!{N' -e 'ba' -e '}' -e 's/^[[:space:]]*//' -e 's/[[:space:]]*$//'`;
 
 const SCHEMES: Readonly<Record<Exclude<Descriptor['scheme'], 'generic'>, Signed>> = {
   github: { before: '', headers: ['X-Hub-Signature-256: sha256=$G', 'X-GitHub-Event: ping'], encoding: 'hex' },
@@ -45,13 +49,13 @@ export function sampleCommand({ scheme, generic }: Descriptor, url: string, secr
     algorithm = 'sha256',
     isDecoded,
   } = scheme === 'generic' ? genericSigned(generic!) : SCHEMES[scheme];
-  const file = quoted(secret_file);
   const key =
     isDecoded === true
-      ? `-mac HMAC -macopt hexkey:$(sed s/^whsec_// ${file} | base64 -d | od -An -v -tx1 | tr -d ' \\n')`
-      : `-hmac "$(cat ${file})"`;
+      ? `-mac HMAC -macopt hexkey:$(printf %s "\${S#whsec_}" | base64 -d | od -An -v -tx1 | tr -d ' \\n')`
+      : '-hmac "$S"';
   const encode = encoding === 'hex' ? "od -An -v -tx1 | tr -d ' \\n'" : "base64 | tr -d '\\n'";
   return [
+    `S=$(${TRIM} < ${quoted(secret_file)})`,
     `T=$(date +%s); B='${BODY}'`,
     `G=$(printf %s "${before}$B" | openssl dgst -${algorithm} ${key} -binary | ${encode})`,
     `curl -sS ${quoted(url)} ${headers.map((header) => `-H "${header}"`).join(' ')} --json "$B"`,
