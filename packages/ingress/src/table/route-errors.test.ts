@@ -26,6 +26,23 @@ test('the allowed values of an enumeration are listed once', () => {
   ]);
 });
 
+test('an unknown field is named only if its name looks like a field, not like a secret', () => {
+  const messageOf = (additionalProperty: string): string =>
+    validationError('body', [{ keyword: 'additionalProperties', params: { additionalProperty } }]).message;
+  for (const name of ['colour', 'max_deliveries', 'x'])
+    assert.equal(messageOf(name), `body has an unknown field: ${name}`);
+  for (const name of [
+    '',
+    'a secret of a webhook',
+    'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
+    '8f742231b10e8888abcd99yyyzzz85a5',
+    'correct_horse_battery_staple',
+    'a\nb',
+    '_',
+  ])
+    assert.equal(messageOf(name), 'body has an unknown field');
+});
+
 test('faults without details are reported too', () => {
   assert.equal(validationError('query', undefined).message, 'query is not valid');
   assert.equal(validationError('query', [{}]).message, 'query is not valid');

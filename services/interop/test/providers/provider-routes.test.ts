@@ -96,6 +96,8 @@ test('a field beyond its limit, or unknown, is refused by name, and the answer n
     [{ ...GITHUB, limits: { inflight: inflight_max + 1 } }, /inflight/],
     [{ ...GITHUB, limits: { rps: 0 } }, /rps/],
     [{ ...GITHUB, limits: { burst: 1 } }, /burst/],
+    [{ ...GITHUB, [SECRET]: 1 }, /has an unknown field"/],
+    [{ ...GITHUB, limits: { [SECRET]: 1 } }, /has an unknown field"/],
     [{ ...GITHUB, generic: GENERIC }, /generic/],
     [{ ...GITHUB, scheme: 'generic' }, /generic/],
     [{ ...GITHUB, scheme: 'generic', generic: { ...GENERIC, template: '{body}{id}' } }, /template/],
@@ -125,6 +127,7 @@ test('a field beyond its limit, or unknown, is refused by name, and the answer n
     { secret: SECOND, overlap_ms: overlap_ms_max + 1 },
     { secret: SECOND, overlap_ms: -1 },
     { secret: SECOND, overlap: 1 },
+    { secret: SECOND, [SECOND]: 1 },
   ])
     assertRefusal(await call('POST', `${PATH}/rotate`, body), 400, 'validation');
   leaks.shown('the log', lines.join('\n'));
