@@ -7,7 +7,7 @@
  * Digests are compared in constant time; the answer depends on which secret matched, never on how much of a digest did.
  * Bound: `INTEROP_LIMITS.signatures` signatures for each of `INTEROP_LIMITS.secrets` secrets. Overflow: `BAD_ORIGIN`. A forger
  * causes all of that work, up to 20 ms for 1 MiB; so `takeTurn` is called before each part of it, and `onEd25519` lets the
- * caller charge for Ed25519 checks.
+ * caller charge for Ed25519 checks. The JSON of a verified body is read in turns too.
  * Cancellation: rejects with the error of `takeTurn` or `onEd25519`.
  *
  *     const init = { scheme: 'github', secrets, wall_ms, tolerance_ms, takeTurn: (bytes) => turns.take(bytes, signal) };
@@ -16,6 +16,7 @@
  */
 import { createHmac, timingSafeEqual, verify as verifyEd25519, type KeyObject } from 'node:crypto';
 import { INTEROP_LIMITS, type GenericScheme, type SchemeName } from '@ron/proto';
+import type { TakeTurn } from './json-members.ts';
 import { parseGeneric } from './schemes/generic.ts';
 import { parseGithub } from './schemes/github.ts';
 import type { Parsed, SignedClaim } from './schemes/claim.ts';
@@ -44,8 +45,7 @@ export interface VerifyInit {
   readonly wall_ms: number;
   /** How far a signed time may differ from the clock. */
   readonly tolerance_ms: number;
-  /** Waits until a turn of the event loop has time for the digest of this many bytes. */
-  readonly takeTurn: (bytes: number) => Promise<void>;
+  readonly takeTurn: TakeTurn;
   /** Called before each Ed25519 check, which costs more than most digests, and a forger nothing. May throw. */
   readonly onEd25519?: () => void;
 }
@@ -96,7 +96,7 @@ export async function verifyWebhook(request: SignedRequest, init: VerifyInit): P
   if (secret === undefined) return badOrigin('no live secret of the provider made the signature');
   if (claim.signed_s !== undefined && !isTimely(claim.signed_s, init))
     return { ok: false, reason: 'EXPIRED_TOKEN', detail: 'the signed time is too far from the clock of this node' };
-  return { ok: true, secret_version: secret.version, ...claim.describe() };
+  return { ok: true, secret_version: secret.version, ...(await claim.describe(init.takeTurn)) };
 }
 
 const badOrigin = (detail: string): Refused => ({ ok: false, reason: 'BAD_ORIGIN', detail });

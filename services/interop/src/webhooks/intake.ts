@@ -57,7 +57,7 @@ const SMALL_BYTES = 16 * 1024;
 
 export class Intake {
   readonly #init: IntakeInit;
-  // [interop I-7] A flood of large forged bodies delays other requests by a turn, not by all its digests.
+  // [interop I-7] A flood of large bodies delays other requests by a turn, not by all its digests and all its JSON.
   readonly #turns = new TurnBudget('webhook_digests', { units_max: TURN_BYTES });
 
   constructor(init: IntakeInit) {

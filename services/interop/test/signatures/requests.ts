@@ -37,6 +37,7 @@ export interface Sent {
   readonly wall_ms?: number;
   readonly tolerance_ms?: number;
   readonly onEd25519?: () => void;
+  readonly takeTurn?: (bytes: number) => Promise<void>;
 }
 
 export function verify(sent: Sent): Promise<Verification> {
@@ -44,8 +45,8 @@ export function verify(sent: Sent): Promise<Verification> {
   const secrets = sent.secrets ?? [hmacSecret(SECRET)];
   const headerValues = (wanted: string): readonly string[] =>
     headers.filter(([name]) => name.toLowerCase() === wanted).map(([, value]) => value);
-  const { onEd25519 = () => undefined } = sent;
-  const init = { scheme, secrets, wall_ms, tolerance_ms, takeTurn: () => Promise.resolve(), onEd25519 };
+  const { onEd25519 = () => undefined, takeTurn = () => Promise.resolve() } = sent;
+  const init = { scheme, secrets, wall_ms, tolerance_ms, takeTurn, onEd25519 };
   return verifyWebhook({ headerValues, body }, generic === undefined ? init : { ...init, generic });
 }
 

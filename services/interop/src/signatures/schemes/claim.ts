@@ -4,6 +4,7 @@
  * Contract: a reader accepts one spelling of a value and refuses all others, so a signed value has one text. It never throws.
  * Bound: `TEXT_CHARS_MAX` characters of an id or event; the listener bounds headers. Overflow: refused, or left out if unsigned.
  */
+import type { TakeTurn } from '../json-members.ts';
 import type { SignedRequest, Verified } from '../verify.ts';
 
 export interface ClaimedSignature {
@@ -18,8 +19,8 @@ export interface SignedClaim {
   readonly signatures: readonly ClaimedSignature[];
   /** The signed time in seconds since 1970. */
   readonly signed_s?: number;
-  /** Called only once the signature is verified: it may parse the body. */
-  describe(): Description;
+  /** Called only once the signature is verified: it may read the JSON of the body, in turns. */
+  describe(takeTurn: TakeTurn): Description | Promise<Description>;
 }
 
 export type Description = Omit<Verified, 'ok' | 'secret_version'>;
@@ -29,7 +30,8 @@ export type Parsed = SignedClaim | string;
 
 export const SHA256_BYTES = 32;
 export const ED25519_BYTES = 64;
-const TEXT_CHARS_MAX = 256;
+/** Of an id or event. */
+export const TEXT_CHARS_MAX = 256;
 /** Visible ASCII: no white space, no control characters. */
 const PRINTABLE = /^[!-~]+$/;
 /** Twelve digits last for 30 000 years and stay exact in a double. */

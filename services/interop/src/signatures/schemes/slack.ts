@@ -5,7 +5,8 @@
  * slash commands differ in their time only, so it is part of the dedup value.
  */
 import type { SignedRequest } from '../verify.ts';
-import { b3Of, fieldsOf, idValue, jsonFields, textField, type Fields } from './body-fields.ts';
+import { jsonMembers, type Members, type TakeTurn } from '../json-members.ts';
+import { b3Of, idValue, textMember } from './body-fields.ts';
 import { decodeHex, isPlainText, isTime, SHA256_BYTES, soleHeader, type Description, type Parsed } from './claim.ts';
 
 export const SLACK = {
@@ -30,15 +31,17 @@ export function parseSlack(request: SignedRequest): Parsed {
     algorithm: 'sha256',
     signatures: [{ kind: 'hmac', bytes }],
     signed_s: Number(time),
-    describe: () => describe(request.body, time),
+    describe: (takeTurn) => describe(request.body, time, takeTurn),
   };
 }
 
-function describe(body: Uint8Array, time: string): Description {
-  const fields = jsonFields(body);
-  const delivery_id = textField(fields, 'event_id');
-  const event = eventOf(fields) ?? commandOf(body);
-  const challenge = textField(fields, 'type') === 'url_verification' ? textField(fields, 'challenge') : undefined;
+const MEMBERS = { event_id: 'text', type: 'text', challenge: 'text', event: { type: 'text' } } as const;
+
+async function describe(body: Uint8Array, time: string, takeTurn: TakeTurn): Promise<Description> {
+  const members = await jsonMembers(body, MEMBERS, takeTurn);
+  const delivery_id = textMember(members, 'event_id');
+  const event = eventOf(members) ?? commandOf(body);
+  const challenge = textMember(members, 'type') === 'url_verification' ? textMember(members, 'challenge') : undefined;
   return {
     dedup: delivery_id === undefined ? `${b3Of(body)}:${time}` : idValue(delivery_id),
     answers_empty: true,
@@ -49,9 +52,9 @@ function describe(body: Uint8Array, time: string): Description {
 }
 
 /** The type of the inner event, which is more specific than `event_callback`. */
-function eventOf(fields: Fields): string | undefined {
-  const inner = Object.hasOwn(fields, 'event') ? fieldsOf(fields['event']) : {};
-  return textField(inner, 'type') ?? textField(fields, 'type');
+function eventOf(members: Members): string | undefined {
+  const inner = (members['event'] ?? {}) as Members;
+  return textMember(inner, 'type') ?? textMember(members, 'type');
 }
 
 const COMMAND = Buffer.from('command=');

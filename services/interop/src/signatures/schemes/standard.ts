@@ -6,7 +6,8 @@
  * Bound: `ED25519_MAX` signatures of `v1a`. Overflow: the request is refused before any of them is checked.
  */
 import type { SignedRequest } from '../verify.ts';
-import { idValue, jsonFields, textField } from './body-fields.ts';
+import { jsonMembers, type TakeTurn } from '../json-members.ts';
+import { idValue, textMember } from './body-fields.ts';
 import {
   decodeBase64,
   ED25519_BYTES,
@@ -26,8 +27,6 @@ export const STANDARD = {
 } as const;
 /** A sender that rotates its key signs with two. More would only let a forger cause checks of 126 us each. */
 const ED25519_MAX = 2;
-/** The JSON of a larger body is not parsed: only the name of the event is read from it. */
-const EVENT_BODY_BYTES_MAX = 64 * 1024;
 
 export const standardPrefix = (id: string, time: string): string => `${id}.${time}.`;
 
@@ -49,7 +48,7 @@ export function parseStandard(request: SignedRequest): Parsed {
     algorithm: 'sha256',
     signatures,
     signed_s: Number(time),
-    describe: () => describe(request.body, id),
+    describe: (takeTurn) => describe(request.body, id, takeTurn),
   };
 }
 
@@ -70,8 +69,8 @@ function parseSignatures(header: string): readonly ClaimedSignature[] | string {
   return ed25519 > ED25519_MAX ? 'webhook-signature has more than two Ed25519 signatures' : signatures;
 }
 
-function describe(body: Uint8Array, id: string): Description {
-  const event = textField(jsonFields(body, EVENT_BODY_BYTES_MAX), 'type');
+async function describe(body: Uint8Array, id: string, takeTurn: TakeTurn): Promise<Description> {
+  const event = textMember(await jsonMembers(body, { type: 'text' }, takeTurn), 'type');
   return {
     dedup: idValue(id),
     answers_empty: false,

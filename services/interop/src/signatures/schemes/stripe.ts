@@ -5,7 +5,8 @@
  * least one `v1` is required, and exactly one `t`.
  */
 import type { SignedRequest } from '../verify.ts';
-import { b3Of, idValue, jsonFields, textField } from './body-fields.ts';
+import { jsonMembers, type TakeTurn } from '../json-members.ts';
+import { b3Of, idValue, textMember } from './body-fields.ts';
 import {
   decodeHex,
   isTime,
@@ -44,14 +45,14 @@ export function parseStripe(request: SignedRequest): Parsed {
     algorithm: 'sha256',
     signatures,
     signed_s: Number(time),
-    describe: () => describe(request.body),
+    describe: (takeTurn) => describe(request.body, takeTurn),
   };
 }
 
-function describe(body: Uint8Array): Description {
-  const fields = jsonFields(body);
-  const id = textField(fields, 'id');
-  const event = textField(fields, 'type');
+async function describe(body: Uint8Array, takeTurn: TakeTurn): Promise<Description> {
+  const members = await jsonMembers(body, { id: 'text', type: 'text' }, takeTurn);
+  const id = textMember(members, 'id');
+  const event = textMember(members, 'type');
   return {
     dedup: id === undefined ? b3Of(body) : idValue(id),
     answers_empty: false,
