@@ -23,8 +23,12 @@ test('rude clients', async (t) => {
     const reply = await node.send('POST', '/webhooks/github', signed('github', `id ${(n += 1)}`));
     assert.equal(reply.status, 202, reply.text);
   };
+  const putSlots = (): Promise<number> => node.metric('interop', 'queue_depth{queue="put_requests"}');
   const nothingIsLeft = (): Promise<void> =>
-    eventually('memory and places are free', () => unverified.bytes === 0 && ingress.admission.inflight === 0);
+    eventually(
+      'memory, places and slots are free',
+      async () => unverified.bytes === 0 && ingress.admission.inflight === 0 && (await putSlots()) === 0,
+    );
   const opened = {
     webhook: { path: '/webhooks/github', headers: { 'x-hub-signature-256': `sha256=${'0'.repeat(64)}` } },
     put: { path: '/put', headers: user },
@@ -39,11 +43,10 @@ test('rude clients', async (t) => {
   });
 
   for (const [name, { path, headers }] of Object.entries(opened)) {
-    // A body that is not verified holds memory of its budget, and no place.
-    const isReading = (): boolean =>
-      name === 'webhook'
-        ? unverified.bytes === CLIENTS * PIECE.length && ingress.admission.inflight === 0
-        : ingress.admission.inflight === CLIENTS;
+    // A body holds memory of its budget or a slot of `/put`, and no place.
+    const isReading = async (): Promise<boolean> =>
+      ingress.admission.inflight === 0 &&
+      (name === 'webhook' ? unverified.bytes === CLIENTS * PIECE.length : (await putSlots()) === CLIENTS);
     await t.test(`${name}: bodies that stop are cut, and their memory is free again`, async () => {
       const slow = await clients();
       for (const client of slow) {
