@@ -4,9 +4,18 @@ import { test } from 'node:test';
 import { checkReceipt } from '@ron/client/webhook-receipt';
 import { isRonError, NEVER } from '@ron/kernel';
 import { CrashFileSystem, FaultyDisk } from '@ron/log/testing';
-import { formatUlid, type WebhookReceipt } from '@ron/proto';
 import { eventually, tempDirFor } from '@ron/testkit';
-import { FakeKms, openTest, receiptOf, receiptsOf, running, signedOf, type OpenTest } from './testing/receipts.ts';
+import {
+  FakeKms,
+  idNow,
+  openTest,
+  receiptAt,
+  receiptOf,
+  receiptsOf,
+  running,
+  signedOf,
+  type OpenTest,
+} from './testing/receipts.ts';
 
 /** Draws the same numbers in each run. */
 function numbers(seed: number): () => number {
@@ -205,15 +214,6 @@ test('a full disk refuses receipts, and none is acknowledged without being durab
   });
 });
 
-/** An id of this moment. */
-const idNow = (): string => receiptAt(Date.now()).id;
-
-function receiptAt(time_ms: number): WebhookReceipt {
-  const id = Buffer.alloc(16);
-  id.writeUIntBE(time_ms, 0, 6);
-  return receiptOf(1, { id: formatUlid(id) });
-}
-
 test('only an id that was never in the log is restorable: not one that retention may have removed, after restarts too', async () => {
   const kms = new FakeKms();
   const fs = new CrashFileSystem();
@@ -237,30 +237,32 @@ test('only an id that was never in the log is restorable: not one that retention
       await receipts.untilSigned(last, NEVER);
     }
     assert.ok(!receipts.isRestorable(early.id) && !receipts.isRestorable(before));
-    assert.ok(receipts.isRestorable(receiptAt(Date.now() + 10_000).id), 'one that came after the removed ones');
+    await eventually('one that came after the removed ones is', () => receipts.isRestorable(idNow()));
+    assert.ok(!receipts.isRestorable(receiptAt(Date.now() + 60_000).id), 'one that did not come yet');
     await eventually('the file is removed', () => [...fs.files().keys()].every((path) => !path.includes('/00000001-')));
     assert.ok(task);
   }
   const { receipts } = await openTest(fs, { kms });
   await using _ = receipts;
   assert.ok(!receipts.isRestorable(early.id) && !receipts.isRestorable(before));
-  assert.ok(receipts.isRestorable(receiptAt(Date.now() + 10_000).id));
+  await eventually('a later one is', () => receipts.isRestorable(idNow()));
 });
 
 test('no older id is restorable if the directory was replaced, or a part of the log is damaged', async () => {
   const fs = new CrashFileSystem();
+  const receipt = receiptAt(Date.now());
   {
     const { receipts } = await openTest(fs, { isReplaced: true });
     await using _ = receipts;
     assert.ok(!receipts.isRestorable(idNow()));
-    assert.ok(receipts.isRestorable(receiptAt(Date.now() + 10_000).id));
-    await receipts.append(receiptsOf(0, 3), NEVER);
+    await eventually('a later one is', () => receipts.isRestorable(idNow()));
+    await receipts.append([receipt, receiptOf(2)], NEVER);
   }
   fs.damage(segmentOf(fs), (bytes) => {
-    bytes[Buffer.from(bytes).indexOf(receiptOf(1).id)]! ^= 1;
+    bytes[Buffer.from(bytes).indexOf(receipt.id)]! ^= 1;
     return bytes;
   });
   const { receipts } = await openTest(fs);
   await using _ = receipts;
-  assert.ok(!receipts.has(receiptOf(1).id) && !receipts.isRestorable(receiptOf(1).id));
+  assert.ok(!receipts.has(receipt.id) && !receipts.isRestorable(receipt.id));
 });

@@ -134,13 +134,15 @@ export class ReceiptLog implements AsyncDisposable {
   }
 
   /**
-   * Whether a missing receipt was never in the log. The time of its id is that of its delivery, before its append. A removed
-   * receipt must not be written again: the first one was given out, and both would be valid.
+   * Whether a missing receipt was never in the log. The time of its id is that of its delivery, before its append; an id of the
+   * future is not one of a delivery. A removed receipt must not be written again: the first one was given out, and both would be
+   * valid.
    */
   isRestorable(id: string): boolean {
     touch(this);
     if (this.#isDamaged || this.unread.size > 0) return false;
-    return timeOf(id) > this.#began_ms && !this.wasRemoved(id);
+    const isPast = timeOf(id) <= sched.wall_ms();
+    return isPast && timeOf(id) > this.#began_ms && !this.wasRemoved(id);
   }
 
   /** Whether a missing receipt may have been removed by this process. */

@@ -1,7 +1,7 @@
 /** Receipts, and a kms that can be away, for tests. */
 import assert from 'node:assert/strict';
 import { generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
-import { NEVER, RonError } from '@ron/kernel';
+import { NEVER, RonError, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { formatUlid, signedText, type AuditProof, type WebhookReceipt } from '@ron/proto';
 import type { ReceiptKey } from '@ron/client/webhook-receipt';
@@ -30,6 +30,16 @@ export function receiptOf(number: number, some: Partial<WebhookReceipt> = {}): W
     ...some,
   };
 }
+
+/** A receipt whose id has this time. */
+export function receiptAt(time_ms: number): WebhookReceipt {
+  const id = Buffer.alloc(16);
+  id.writeUIntBE(time_ms, 0, 6);
+  return receiptOf(1, { id: formatUlid(id) });
+}
+
+/** An id of this moment. */
+export const idNow = (): string => receiptAt(sched.wall_ms()).id;
 
 export const receiptsOf = (first: number, count: number): WebhookReceipt[] =>
   Array.from({ length: count }, (_, at) => receiptOf(first + at));
