@@ -53,7 +53,7 @@ suite('webhooks', () => {
 
   /** Runs the command that `add` printed; returns status and body. */
   function runSample(text: string): string {
-    const script = text.slice(text.indexOf('\nT=') + 1).replace('curl -sS', "curl -sS -w '%{http_code}'");
+    const script = text.slice(text.indexOf('\nS=') + 1).replace('curl -sS', "curl -sS -w '%{http_code}'");
     return execFileSync('sh', ['-euc', script], { encoding: 'utf8' });
   }
 
