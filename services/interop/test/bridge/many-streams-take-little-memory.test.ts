@@ -73,8 +73,8 @@ test(`${STREAMS} streams of ${BODY_BYTES / MIB} MiB grow the memory of interop b
   for (const request of storage.requests) request.on('data', (piece: Buffer) => (received_bytes += piece.length));
   await Promise.all(clients.map(finish));
   clearInterval(timer);
-  // The deadline of the answer may pass on a busy machine; every byte has been sent by then.
-  for (const { received } of clients) assert.match(received, /^HTTP\/1\.1 50[47] /);
+  // On a busy machine the deadline of the answer or of passport may pass; every byte has been sent by then.
+  for (const { received } of clients) assert.match(received, /^HTTP\/1\.1 50[347] /);
   assert.ok(
     received_bytes > 0.9 * STREAMS * (BODY_BYTES - BEGUN_CHUNKS * CHUNK.length),
     `${received_bytes} bytes arrived`,
