@@ -51,7 +51,7 @@ export class Consumer {
     await Promise.all(this.#running.splice(0));
   }
 
-  /** Receives and acks until a topic has no message, leased or visible. Mailbox must run. */
+  /** Receives and acks until a topic has no message that waits, is delayed or leased. Mailbox must run. */
   async drain(): Promise<void> {
     const mailbox = this.#mailbox;
     for (const topic of this.#topics) {
@@ -100,6 +100,7 @@ export class Consumer {
 async function isEmpty(mailbox: MailboxClient, topic: string): Promise<boolean> {
   const known = (await mailbox.topics()).find(({ topic: name }) => name === topic);
   if (known === undefined) return true;
-  const { ready, leased } = known.ledger;
-  return ready + leased === 0;
+  // After a lease that ended on a busy machine, a message waits until it is delivered again.
+  const { ready, leased, delayed } = known.ledger;
+  return ready + leased + delayed === 0;
 }
