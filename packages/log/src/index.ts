@@ -5,6 +5,7 @@ export * from './disk/file-system.ts';
 export * from './segments/group-commit.ts';
 export type { IteratedRecord } from './segments/iterate.ts';
 export * from './disk/make-directory.ts';
+export * from './disk/mark-file.ts';
 export * from './disk/memory-disk.ts';
 export { readNow, SHARED as SHARED_BYTES } from './disk/read-now.ts';
 export * from './disk/reserve.ts';
