@@ -12,5 +12,6 @@ export * from './disk/reserve.ts';
 export * from './segments/record.ts';
 export * from './segments/scan-directory.ts';
 export * from './segments/segment-log.ts';
+export * from './segments/segment-sizes.ts';
 export * from './disk/secret-file.ts';
 export * from './disk/whole-file.ts';

@@ -320,6 +320,31 @@ test('a segment that could not be removed is still known, and can be removed lat
   await log.close();
 });
 
+test('`beforeRemove` runs before the removal of each segment; if it rejects, the segment stays', async () => {
+  const removed: (readonly [segment: number, files: number])[] = [];
+  let isFailing = false;
+  const { log } = await open({
+    segment_bytes: 256,
+    beforeRemove: async (segment) => {
+      await Promise.resolve();
+      removed.push([segment, readdirSync(join(dir, 'segments')).length]);
+      if (isFailing) throw new Error('the mark cannot be written');
+    },
+  });
+  for (let key = 1; key <= 5; key++) await log.append([record(key)], signal);
+  await log.truncateBefore({ segment: 3, offset: 0 }, signal);
+  await log.remove(3);
+  assert.deepEqual(removed, [
+    [1, 5],
+    [2, 4],
+    [3, 3],
+  ]);
+  isFailing = true;
+  await assert.rejects(log.remove(4), /the mark/);
+  assert.deepEqual(log.files.numbers(), [4, 5]);
+  await log.close();
+});
+
 test('a segment that waits for its last reader is not found by other callers', async () => {
   const { log } = await open();
   const [place] = await log.append([record(1)], signal);

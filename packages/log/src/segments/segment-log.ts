@@ -86,6 +86,8 @@ export interface SegmentLogInit {
    * `durable` advances past it and before its append resolves. Must not throw.
    */
   onDurable?: (records: readonly DurableRecord[], places: readonly Appended[]) => void;
+  /** Called before a segment is removed by `remove` or `truncateBefore`. If it rejects, the segment stays. */
+  beforeRemove?: (segment: number) => Promise<void>;
   signal: AbortSignal;
 }
 
@@ -119,11 +121,13 @@ export class SegmentLog implements AsyncDisposable {
   readonly #segment_bytes: number;
   readonly #writer: SegmentWriter;
   readonly #commits: GroupCommit<Group, readonly Appended[]>;
+  readonly #beforeRemove: SegmentLogInit['beforeRemove'];
 
   private constructor(init: SegmentLogInit, writer: SegmentWriterInit, end: LogEnd) {
     this.files = writer.files;
     this.#segment_bytes = writer.segment_bytes;
     this.#writer = new SegmentWriter(writer, end);
+    this.#beforeRemove = init.beforeRemove;
     this.#commits = new GroupCommit({
       name: 'log',
       queue_bytes_max: init.queue_bytes_max ?? 64 * MIB,
@@ -290,7 +294,7 @@ export class SegmentLog implements AsyncDisposable {
     for (const segment of numbers) {
       if (segment >= Math.min(position.segment, last) || segment === this.active) return;
       signal.throwIfAborted();
-      await this.files.remove(segment);
+      await this.#remove(segment);
     }
   }
 
@@ -302,6 +306,12 @@ export class SegmentLog implements AsyncDisposable {
   /** Removes a segment once its last lease is released. Durable when it resolves. */
   async remove(segment: number): Promise<void> {
     assert(segment !== this.active, 'a segment that is being written is not removed');
+    await this.#remove(segment);
+  }
+
+  async #remove(segment: number): Promise<void> {
+    // Without it the segment is unknown in the same step.
+    if (this.#beforeRemove !== undefined) await this.#beforeRemove(segment);
     await this.files.remove(segment);
   }
 
