@@ -101,7 +101,7 @@ export const concurrency = declareConcurrency({
     },
     config: configChannel('listener, sender, key_refresh'),
     shutdown: shutdownChannel(
-      'read_pool, put_pool, sender, audit_sink, brownout_sentinel, spool_drainer, receipt_signer, secret_refresh, config_watch',
+      'read_pool, put_pool, sender, audit_sink, brownout_sentinel, spool_drainer, receipt_signer, log_extents, secret_refresh, config_watch',
     ),
   },
   tasks: {
@@ -141,6 +141,11 @@ export const concurrency = declareConcurrency({
       count: 1,
       criticality: 'important',
       does: 'builds a tree over up to 128 receipts, or those of 250 ms, and has kms sign its root',
+    },
+    log_extents: {
+      count: 1,
+      criticality: 'important',
+      does: 'writes each second how far spool and receipt log reach, so that a start finds lost segments',
     },
     secret_refresh: { count: 1, criticality: 'important', does: 'unwraps secrets that kms could not unwrap before' },
     ...EVENT_TASK,
@@ -212,6 +217,14 @@ export const concurrency = declareConcurrency({
   drain: {
     finishes: 'accepted webhooks and `/put` bodies within `drain_deadline`',
     flushes: 'audit events',
-    closes: ['connections of the bridge', 'providers', 'receipt log', 'spool', 'audit log', 'capability keys'],
+    closes: [
+      'connections of the bridge',
+      'providers',
+      'receipt log',
+      'spool',
+      'log extents',
+      'audit log',
+      'capability keys',
+    ],
   },
 });

@@ -43,11 +43,10 @@ export async function openParts(context: InteropContext) {
   const policy = runtime.cell('policy_meta', newPolicyMeta());
   const { audit, sink, recorder, recent } = await openRecords(context, dir);
   const upstreams = openUpstreams({ config, runtime, policy, events });
-  const missing = dir === undefined ? undefined : await openMissing(context, dir);
-  const spool = resources.use(await openSpool(context, dir));
+  const missing = dir === undefined ? undefined : resources.use(await openMissing(context, dir));
+  const spool = resources.use(await openSpool(context, dir, missing));
   const kms = openKmsAccess(context, upstreams.kms, upstreams.connect_ms);
-  const isReplaced = missing?.problem('receipts') !== undefined;
-  const receipts = resources.use(await openReceipts(context, { dir, isReplaced, kms }));
+  const receipts = resources.use(await openReceipts(context, { dir, missing, kms }));
   await missing?.record();
   const providers = resources.use(await openProviderFiles(context, { dir, policy, kms, recorder }));
   const { sender, drainer } = openDelivery(context, { queue: queues.webhooks, upstreams, spool, receipts });
@@ -126,11 +125,16 @@ async function openMissing({ fs, log, events }: InteropContext, dir: string): Pr
   return await MissingLogs.open({ dir, fs, onMissing, warn: (message) => log.warn(message) });
 }
 
-async function openSpool({ config, fs, events, signal }: InteropContext, dir: string | undefined): Promise<Spool> {
+async function openSpool(
+  { config, fs, events, signal }: InteropContext,
+  dir: string | undefined,
+  missing: MissingLogs | undefined,
+): Promise<Spool> {
   const { bytes_max, deliveries_max } = config.spool;
   return await Spool.open({
     dir: dir && join(dir, 'spool'),
     fs,
+    extent: missing?.extents.spool,
     bytes_max,
     deliveries_max,
     onEvent: (event) => events.publish(event),

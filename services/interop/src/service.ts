@@ -11,6 +11,7 @@
  *     brownout_sentinel --> errors and latency of storage, mailbox, passport --> brownout of each
  *     audit(512) --> audit_sink --> file, standard output; sums of refusals each second
  */
+import { untilAborted } from '@ron/kernel';
 import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
 import { concurrency } from './concurrency.ts';
 import { schema, type InteropConfig } from './config.ts';
@@ -44,6 +45,7 @@ export const interop = defineService({
         spool_drainer: (task) => drainer.run(task),
         receipt_signer: (task) => receipts.run(task),
         secret_refresh: ({ signal, stopping }) => providers.run(AbortSignal.any([signal, stopping])),
+        log_extents: (task) => parts.missing?.run(task) ?? untilAborted(AbortSignal.any([task.signal, task.stopping])),
         brownout_sentinel: (task) => upstreams.sentinel.run(task),
         audit_sink: ({ signal, stopping }) => sink.run(AbortSignal.any([signal, stopping])),
       },

@@ -13,16 +13,18 @@
  * Overflow: `backpressure`. Cancellation: a waiting append leaves with its signal; one that has begun completes.
  */
 import { isRonError, orAborted, RonError, sched, touch } from '@ron/kernel';
-import {
+import type {
+  Appended,
+  Damage,
+  DurableRecord,
+  FileSystem,
+  Position,
+  RecordInput,
   SegmentLog,
-  type Appended,
-  type Damage,
-  type DurableRecord,
-  type FileSystem,
-  type Position,
-  type RecordInput,
+  SegmentLogInit,
 } from '@ron/log';
 import { ulidBytes, type WebhookReceipt } from '@ron/proto';
+import { openLog, type LogExtent } from '../log-extent.ts';
 import { UnreadSegments } from '../unread-segments.ts';
 import { copyLate } from './late-receipts.ts';
 import { NO_ROW, ReceiptIndex } from './receipt-index.ts';
@@ -31,6 +33,8 @@ import { batchRecord, BATCH_RECORD, idsIn, receiptRecord, RECEIPT_RECORD, type B
 export interface ReceiptLogInit {
   readonly dir: string;
   readonly fs: FileSystem;
+  /** Follows the log. Default: none is kept. */
+  readonly extent?: LogExtent | undefined;
   readonly bytes_max: number;
   readonly max_age_ms: number;
   /** False without a signer: retention does not wait for signatures. */
@@ -90,7 +94,7 @@ export class ReceiptLog implements AsyncDisposable {
   static async open(init: ReceiptLogInit): Promise<ReceiptLog> {
     const receipts = new ReceiptLog(init);
     const bytes = (receipts.index.capacity * RECORD_BYTES) / SEGMENT_SHARE;
-    receipts.#log = await SegmentLog.open({
+    const segments: SegmentLogInit = {
       dir: init.dir,
       fs: init.fs,
       segment_bytes: Math.min(SEGMENT_BYTES_MAX, Math.max(SEGMENT_BYTES_MIN, Math.floor(bytes))),
@@ -103,7 +107,8 @@ export class ReceiptLog implements AsyncDisposable {
       skipsUnreadable: true,
       onDurable: (records, places) => receipts.#onDurable(records, places),
       signal: init.signal,
-    });
+    };
+    receipts.#log = await openLog(segments, init.extent);
     receipts.#makeRoom(0);
     receipts.#findBegin();
     receipts.stored_total = receipts.signed_total = receipts.removed_total = 0;

@@ -17,6 +17,7 @@ import { treePath, treeSize } from '@ron/client/webhook-receipt';
 import { Deadline, orAborted, sched, Watch, type TaskContext } from '@ron/kernel';
 import { MemoryDisk, type Damage, type FileSystem } from '@ron/log';
 import { isUlid, ulidBytes, type AuditProof, type SignedReceipt, type WebhookReceipt } from '@ron/proto';
+import type { LogExtent } from '../log-extent.ts';
 import { readRecord } from './read-record.ts';
 import { NO_ROW, type BatchPlace, type Row } from './receipt-index.ts';
 import { ReceiptLog } from './receipt-log.ts';
@@ -33,6 +34,8 @@ export interface ReceiptsInit {
   /** The directory of the log; undefined in amnesia. */
   readonly dir: string | undefined;
   readonly fs: FileSystem;
+  /** Follows the log. Default: none is kept. */
+  readonly extent?: LogExtent | undefined;
   /** `receipts.max_bytes`; in amnesia `amnesia.bytes_max`. */
   readonly bytes_max: number;
   /** `receipts.max_age`. */
@@ -96,11 +99,12 @@ export class Receipts implements AsyncDisposable {
       const problem = `the receipt log is damaged: ${what} of ${bytes} bytes at ${offset} in segment ${segment}`;
       init.onEvent({ kind: 'receipts problem', problem });
     };
-    const { dir, fs, bytes_max, max_age_ms, isReplaced = false, kms, signal } = init;
+    const { dir, fs, extent, bytes_max, max_age_ms, isReplaced = false, kms, signal } = init;
     let receipts: Receipts | undefined;
     const log = await ReceiptLog.open({
       dir: dir ?? MEMORY_DIR,
       fs: dir === undefined ? new MemoryDisk(bytes_max) : fs,
+      extent,
       bytes_max: dir === undefined ? Math.floor(bytes_max * MEMORY_SHARE) : bytes_max,
       max_age_ms,
       isReplaced,

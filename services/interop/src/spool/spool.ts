@@ -21,6 +21,7 @@
 import { NEVER, Notify, touch } from '@ron/kernel';
 import type { Appended, DurableRecord, FileSystem, SegmentLog } from '@ron/log';
 import { formatUlid, isUlid, ulidBytes, type WebhookReceipt } from '@ron/proto';
+import type { LogExtent } from '../log-extent.ts';
 import { decodeDelivery, keyBytes, type SpooledDelivery } from './store/delivery-record.ts';
 import { FLAG, NONE, type Slot } from './state/delivery-table.ts';
 import { PendingAppend, SpoolAppends, type AppendResult } from './spool-appends.ts';
@@ -43,6 +44,8 @@ export interface SpoolInit extends SpoolLimitsInit {
   /** Undefined in amnesia: nothing is spooled. */
   readonly dir: string | undefined;
   readonly fs?: FileSystem;
+  /** Follows the log. Default: none is kept. */
+  readonly extent?: LogExtent | undefined;
   readonly onEvent: (event: SpoolEvent) => void;
   /** Models use smaller pages. */
   readonly page_bits?: number;
@@ -86,14 +89,14 @@ export class Spool implements AsyncDisposable {
     return spool;
   }
 
-  async #open({ dir, fs, signal }: SpoolInit): Promise<void> {
+  async #open({ dir, fs, extent, signal }: SpoolInit): Promise<void> {
     if (dir === undefined) return;
     const [state, limits, unread] = [this.#state, this.#limits, this.#unread];
     const onDurable = (records: readonly DurableRecord[], places: readonly Appended[]): void => {
       for (const [index, { context }] of records.entries()) this.#onDurable(context, places[index]!);
     };
     const onDamage = (problem: string): void => this.#condition.damaged(problem);
-    const log = await openSpoolLog({ dir, fs, limits, state, unread, onDurable, onDamage, signal });
+    const log = await openSpoolLog({ dir, fs, extent, limits, state, unread, onDurable, onDamage, signal });
     const drop = (slot: Slot): void => this.#drop(slot);
     this.#log = log;
     const [room, condition] = [this.#room, this.#condition];

@@ -3,6 +3,8 @@
  * again, and every receipt is signed in the end. 2 rounds; RON_LONG=1 makes it 20.
  */
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { checkAccepted } from '../node/check.ts';
 import { Consumer } from '../node/consumer.ts';
@@ -39,6 +41,8 @@ test(`${ROUNDS} kills of each service under load lose nothing`, { timeout: 120_0
   await load.stop();
   await consumer.stop();
   await checkAccepted(node, load, consumer);
+  // Each start that finds a loss of segments records it.
+  assert.equal(await readFile(join(node.dataOf('interop'), 'logs'), 'utf8'), 'spool kept\nreceipts kept\n');
   const { accepted, refusals } = load;
   const duplicates = accepted.filter(({ duplicate }) => duplicate);
   for (const { failures } of duplicates) assert.ok(failures > 0, 'a delivery that was sent once is not a duplicate');

@@ -13,8 +13,10 @@ import {
   type FileSystem,
   type Position,
   type RecordHead,
-  SegmentLog,
+  type SegmentLogInit,
+  type SegmentLog,
 } from '@ron/log';
+import { openLog, type LogExtent } from '../../log-extent.ts';
 import { decodeIndexed, decodeSettled, RECORD } from './delivery-record.ts';
 import { NONE, type RowPlace } from '../state/delivery-table.ts';
 import type { SpoolLimits } from './spool-limits.ts';
@@ -26,6 +28,7 @@ const QUEUE_BYTES_MAX = 16 * 1024 * 1024;
 export interface SpoolLogInit {
   readonly dir: string;
   readonly fs?: FileSystem | undefined;
+  readonly extent?: LogExtent | undefined;
   readonly limits: SpoolLimits;
   readonly state: SpoolState;
   readonly onDurable: (records: readonly DurableRecord[], places: readonly Appended[]) => void;
@@ -35,9 +38,17 @@ export interface SpoolLogInit {
   readonly signal: AbortSignal;
 }
 
-export async function openSpoolLog({ dir, fs, limits, onDurable, signal, ...init }: SpoolLogInit): Promise<SegmentLog> {
+export async function openSpoolLog({
+  dir,
+  fs,
+  extent,
+  limits,
+  onDurable,
+  signal,
+  ...init
+}: SpoolLogInit): Promise<SegmentLog> {
   const replay = new Replay(init);
-  const log = await SegmentLog.open({
+  const segments: SegmentLogInit = {
     dir,
     ...(fs !== undefined && { fs }),
     segment_bytes: limits.segment_bytes,
@@ -50,7 +61,8 @@ export async function openSpoolLog({ dir, fs, limits, onDurable, signal, ...init
     },
     onDurable,
     signal,
-  });
+  };
+  const log = await openLog(segments, extent);
   replay.end();
   return log;
 }
