@@ -3,7 +3,7 @@
  *
  *     128 receipts, or those of 250 ms --> tree --> kms signs its root --> batch record, synced
  *
- * Contract: the oldest receipts are signed first, each once. A batch whose signature or record failed is tried again as it is:
+ * Contract: the oldest receipts are signed first, each once; those that the disk cannot read now are passed over (unread-receipts.ts). A batch whose signature or record failed is tried again as it is:
  * the `op_id` of its root makes kms answer the same. After a crash its receipts are in another batch. A kms that is away only
  * delays signatures.
  * Bound: one batch at a time; tries wait up to `WAIT_MS_MAX`. Retention runs at least every `RETAIN_MS`.
@@ -14,6 +14,7 @@ import { isRonError, jittered, Notify, sched, sleep, type TaskContext } from '@r
 import { RECEIPT_LIMITS } from '@ron/proto';
 import type { ReceiptLog } from './receipt-log.ts';
 import type { Batch, RootSignature } from './receipt-records.ts';
+import { UnreadReceipts } from './unread-receipts.ts';
 import { unsignedReceipts, type UnsignedBatch } from './unsigned-receipts.ts';
 
 /** How long receipts wait for others. */
@@ -50,6 +51,7 @@ interface Pending {
 export class ReceiptSigner {
   readonly #init: ReceiptSignerInit;
   readonly #changed = new Notify('receipts.changed');
+  readonly #unread = new UnreadReceipts();
   #pending: Pending | undefined;
   #failures = 0;
   /** Why the last try failed. */
@@ -81,16 +83,20 @@ export class ReceiptSigner {
   }
 
   get #isWanted(): boolean {
-    const { log, signer } = this.#init;
-    return signer !== undefined && (log.index.unsigned > 0 || this.#pending !== undefined);
+    const { signer } = this.#init;
+    return signer !== undefined && (this.#wanted > 0 || this.#pending !== undefined);
+  }
+
+  /** Receipts that can be signed now. */
+  get #wanted(): number {
+    return this.#init.log.index.unsigned - this.#unread.size;
   }
 
   async #waitForBatch(stopping: AbortSignal): Promise<void> {
-    const { index } = this.#init.log;
     if (this.#pending !== undefined) return;
-    const idle_ms = Math.min(RETAIN_MS, this.#init.log.unread.wait_ms);
+    const idle_ms = Math.min(RETAIN_MS, this.#init.log.unread.wait_ms, this.#unread.wait_ms);
     await this.#waitWhile(() => !this.#isWanted && !this.#init.log.isRetentionDue, idle_ms, stopping);
-    await this.#waitWhile(() => this.#isWanted && index.unsigned < RECEIPT_LIMITS.tree, BATCH_MS, stopping);
+    await this.#waitWhile(() => this.#isWanted && this.#wanted < RECEIPT_LIMITS.tree, BATCH_MS, stopping);
   }
 
   async #waitWhile(isWaiting: () => boolean, wait_ms: number, stopping: AbortSignal): Promise<void> {
@@ -109,6 +115,7 @@ export class ReceiptSigner {
       (action: string) =>
       (error: unknown): void =>
         void failures.push(`cannot ${action}: ${isRonError(error) ? error.message : 'unexpected error'}`);
+    this.#unread.release();
     if (this.#isWanted) await this.#signBatch(signal, stopping).catch(failed('sign receipts'));
     await this.#init.log.retain(signal).catch(failed('remove old receipts'));
     return failures;
@@ -128,13 +135,22 @@ export class ReceiptSigner {
 
   async #nextTree(signal: AbortSignal): Promise<Pending | undefined> {
     const { log, onLost } = this.#init;
-    const { ids, leaves } = await unsignedReceipts({ log: log.log, index: log.index, onLost }, signal);
+    const { ids, leaves } = await unsignedReceipts(
+      { log: log.log, index: log.index, unread: this.#unread, onLost },
+      signal,
+    );
     return ids.length === 0 ? undefined : { tree: { ids, leaves, root: treeRoot(leaves) } };
   }
 
+  get #unreadProblem(): string | undefined {
+    const { size } = this.#unread;
+    return size === 0 ? undefined : `the disk cannot read ${size} receipts`;
+  }
+
   #report(failure: string | undefined): void {
-    if (failure !== undefined && this.failure === undefined) this.#init.onFailure(failure);
-    this.failure = failure;
+    const problem = failure ?? this.#unreadProblem;
+    if (problem !== undefined && this.failure === undefined) this.#init.onFailure(problem);
+    this.failure = problem;
     this.#failures = failure === undefined ? 0 : this.#failures + 1;
   }
 }

@@ -113,3 +113,30 @@ test('an unsigned receipt that a start could not read is signed once it was read
   assert.ok((await checkReceipt(await signedOf(receipts, lost!), { keys: kms.keys })).ok);
   assert.ok(task);
 });
+
+for (const when of ['is bad at the start', 'becomes bad later'] as const)
+  test(`a sector that ${when} keeps no other receipt unsigned, and its own are signed once it is readable`, async (t) => {
+    const { disk, open } = await closed(t, 0);
+    const bad = (): void => disk.badSector(FIRST, 8192, 100_000);
+    if (when === 'is bad at the start') bad();
+    const { receipts, events } = await open();
+    if (when === 'becomes bad later') bad();
+    await using _ = receipts;
+    await using task = running(receipts);
+    await receipts.append([receiptOf(COUNT)], NEVER);
+    for (const number of [0, COUNT - 1, COUNT]) {
+      await receipts.untilSigned(receiptOf(number).id, NEVER);
+      await signedOf(receipts, receiptOf(number).id);
+    }
+    await eventually('it is reported', () =>
+      events.some((event) => /cannot read/.test('problem' in event ? event.problem : '')),
+    );
+    assert.equal(receipts.totals['damaged'], 0);
+    disk.mend();
+    for (const { id } of receiptsOf(0, COUNT)) {
+      await eventually(`${id} is back`, () => receipts.has(id));
+      await receipts.untilSigned(id, NEVER);
+    }
+    assert.equal(receipts.totals['damaged'], 0);
+    assert.ok(task);
+  });
