@@ -59,7 +59,7 @@ export async function openSegments(files: SegmentFiles, segment_bytes: number, i
     active: opened?.active,
     failure: opened?.failure,
     segment_last,
-    durable: { position, seq: replay.seq },
+    durable: { position, seq: replay.seqAtEnd() },
   };
 }
 
@@ -99,6 +99,7 @@ async function openToWrite(files: SegmentFiles, segment: number): Promise<{ file
 class Replay {
   /** The largest number of a record. */
   seq: number;
+  #hasUnread = false;
   readonly files: SegmentFiles;
   readonly #init: SegmentLogInit;
 
@@ -133,12 +134,21 @@ class Replay {
       },
       onUnreadable:
         skipsUnreadable === true
-          ? (offset, bytes) => onDamage?.({ segment, offset, bytes, what: 'unreadable part' })
+          ? (offset, bytes) => {
+              this.#hasUnread = true;
+              onDamage?.({ segment, offset, bytes, what: 'unreadable part' });
+            }
           : undefined,
       signal,
     });
     if (end.torn_bytes > 0) onDamage?.({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });
     return end;
+  }
+
+  /** The number before that of the next record. */
+  seqAtEnd(): number {
+    const { seqAfterUnreadable } = this.#init;
+    return this.#hasUnread ? Math.max(this.seq, seqAfterUnreadable?.(this.seq) ?? 0) : this.seq;
   }
 
   async cut(segment: number, file: File, tail: number): Promise<void> {

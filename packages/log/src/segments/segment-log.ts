@@ -73,6 +73,11 @@ export interface SegmentLogInit {
    * rejects. An unreadable end of the last segment is not cut off, because it may hold records; a new segment begins.
    */
   skipsUnreadable?: boolean;
+  /**
+   * Called at the end of an open that skipped an unreadable part, with the largest number that was read. Returns the number after
+   * which new records are numbered, so that they come after those of the part. Default: the largest that was read.
+   */
+  seqAfterUnreadable?: (seq: number) => number;
   /** Called at open as in scan.ts: true keeps a record with a damaged body even at the end of the log. */
   onBadBody?: (head: RecordHead, position: Position, body: Buffer) => boolean | void;
   /**

@@ -80,8 +80,8 @@ export class ReceiptLog implements AsyncDisposable {
   #began_ms = -Infinity;
   /** A part of the log is damaged: it may have had any receipt. */
   #isDamaged = false;
-  /** The time of the oldest record that a start found. */
-  #oldest_ms: number | undefined;
+  /** The time of the first record of each segment that a start found. */
+  readonly #firsts_ms = new Map<number, number>();
   stored_total = 0;
   signed_total = 0;
   removed_total = 0;
@@ -100,7 +100,8 @@ export class ReceiptLog implements AsyncDisposable {
       segment_bytes: Math.min(SEGMENT_BYTES_MAX, Math.max(SEGMENT_BYTES_MIN, Math.floor(bytes))),
       queue_bytes_max: QUEUE_BYTES_MAX,
       onRecord: ({ type, id, payload_bytes, time_s }, position, body) => {
-        receipts.#oldest_ms ??= time_s * SECOND_MS;
+        const { segment } = position;
+        if (!receipts.#firsts_ms.has(segment)) receipts.#firsts_ms.set(segment, time_s * SECOND_MS);
         receipts.#apply(type, id, body.subarray(0, payload_bytes), position, time_s * SECOND_MS);
       },
       onDamage: (damage) => receipts.#onDamage(damage),
@@ -278,13 +279,16 @@ export class ReceiptLog implements AsyncDisposable {
     this.#init.onRemoved(count);
   }
 
-  /** At a start: removed receipts are older than the oldest record. */
+  /** At a start: removed receipts are older than the first record behind the segments that are gone. */
   #findBegin(): void {
-    const [first = 1] = this.#log.files.numbers();
-    // Nothing was ever removed if the log has its first segment.
-    if (first === 1 && !this.#init.isReplaced) return;
-    const oldest_ms = this.#init.isReplaced ? undefined : this.#oldest_ms;
-    this.#began_ms = (oldest_ms ?? sched.wall_ms()) + SECOND_MS;
+    const numbers = this.#log.files.numbers();
+    // A segment that could not be read is kept although later ones were removed.
+    const after_gap = numbers.findLast((number, at) => number !== (numbers[at - 1] ?? 0) + 1);
+    // Nothing was ever removed if the log has all of its segments.
+    if (after_gap === undefined && !this.#init.isReplaced) return;
+    const first_ms = this.#init.isReplaced ? undefined : this.#firsts_ms.get(after_gap!);
+    this.#began_ms = (first_ms ?? sched.wall_ms()) + SECOND_MS;
+    this.#firsts_ms.clear();
   }
 
   async #readLate(segment: number, signal: AbortSignal): Promise<boolean> {

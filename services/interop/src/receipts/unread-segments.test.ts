@@ -78,25 +78,33 @@ test('receipts that a start could not read return as they were, with their signa
   }
 });
 
-test('retention keeps a segment that could not be read, and removes others', async (t) => {
+test('retention keeps a segment that could not be read, and removes others; their receipts are not restored later', async (t) => {
   const { disk, open, files } = await closed(t, 0);
+  const before = idNow();
   disk.badSector(FIRST, 0, Infinity);
+  {
+    const { receipts } = await open();
+    await using _ = receipts;
+    const lost = missing(receipts);
+    assert.ok(lost.includes(receiptOf(0).id) && lost.length < COUNT);
+    await using task = running(receipts);
+    let last = COUNT;
+    for (; receipts.totals['removed'] === 0; last += 128) {
+      await receipts.append(receiptsOf(last, 128), NEVER);
+      await receipts.untilSigned(receiptOf(last).id, NEVER);
+    }
+    await eventually(
+      'a removed segment is gone',
+      async () => !(await files()).some((file) => file.startsWith('00000002-')),
+    );
+    assert.ok((await files()).some((file) => file.startsWith(FIRST)));
+    assert.ok(task);
+  }
+  disk.mend();
   const { receipts } = await open();
   await using _ = receipts;
-  const lost = missing(receipts);
-  assert.ok(lost.includes(receiptOf(0).id) && lost.length < COUNT);
-  await using task = running(receipts);
-  let last = COUNT;
-  for (; receipts.totals['removed'] === 0; last += 128) {
-    await receipts.append(receiptsOf(last, 128), NEVER);
-    await receipts.untilSigned(receiptOf(last).id, NEVER);
-  }
-  await eventually(
-    'a removed segment is gone',
-    async () => !(await files()).some((file) => file.startsWith('00000002-')),
-  );
-  assert.ok((await files()).some((file) => file.startsWith(FIRST)));
-  assert.ok(task);
+  assert.equal(receipts.problem, undefined);
+  assert.ok(!receipts.isRestorable(before), 'it may have been in a removed segment');
 });
 
 test('an unsigned receipt that a start could not read is signed once it was read', async (t) => {

@@ -177,3 +177,37 @@ test('one delivery of a key is sent: the one that was accepted while the first c
   await stop();
   await again.close();
 });
+
+for (const restarts of [false, true])
+  test(`deliveries that a start could not read come before those that it took, ${restarts ? 'after a restart too' : 'once it can'}`, async (t) => {
+    const { disk, open } = await closed(t, range(1, 10));
+    disk.fail('.seg', 'EIO', 'read');
+    const opened = await open();
+    let { spool } = opened;
+    disk.mend();
+    for (const n of range(11, 18)) await spool.append(deliveryOf(n, 'p', 500), NEVER);
+    if (restarts) {
+      await spool.close();
+      ({ spool } = await open());
+    } else await readLate(spool);
+    assert.deepEqual(
+      (await takeAll(spool)).map(({ id }) => id),
+      idsOf(1, 18),
+    );
+    await spool.close();
+  });
+
+test('a delivery whose settled record could not be read leaves the spool once it can', async (t) => {
+  const { disk, open, files } = await closed(t, range(1, 7), { settled: 2 });
+  const newest = (await files()).toSorted().at(-1)!;
+  disk.badSector(newest.slice(0, FIRST.length), 0, Infinity);
+  const { spool } = await open();
+  assert.ok(spool.count >= 4, 'the first two wait again');
+  disk.mend();
+  await readLate(spool);
+  assert.deepEqual(
+    (await takeAll(spool)).map(({ id }) => id),
+    idsOf(3, 7),
+  );
+  await spool.close();
+});

@@ -2,7 +2,7 @@
  * Enters the deliveries of a segment that the start could not read into the index, once the disk can read it.
  *
  * Contract: afterwards the index has each delivery of the segment without a settled record, in front of those of its provider
- * that wait, but behind newer ones that were sent meanwhile. A delivery whose key was accepted again meanwhile is settled,
+ * that wait, but behind newer ones that were sent meanwhile. Deliveries that a record of the segment settles leave the index. A delivery whose key was accepted again meanwhile is settled,
  * because mailbox takes one for each key. One whose settled record was removed meanwhile enters the index again, and mailbox
  * answers with a duplicate. Rejects if the disk cannot read the segment; the index has not changed then.
  * Bound: one row for each delivery of the segment; a scan of the log behind it. Cancellation: by the signal.
@@ -42,17 +42,21 @@ export class LateReplay {
   /** Returns how many deliveries entered the index; undefined if the key of one is being appended: the caller tries again. */
   async run(segment: number, signal: AbortSignal): Promise<number | undefined> {
     const problems: string[] = [];
-    const late = await this.#deliveriesOf(segment, problems, signal);
+    const settled: Buffer[] = [];
+    const late = await this.#deliveriesOf(segment, { problems, settled }, signal);
     await this.#removeSettled(late, segment, signal);
-    return this.#enter([...late.values()], problems);
+    return this.#enter([...late.values()], { problems, settled });
   }
 
-  async #deliveriesOf(segment: number, problems: string[], signal: AbortSignal): Promise<LateDeliveries> {
+  async #deliveriesOf(segment: number, { problems, settled }: Found, signal: AbortSignal): Promise<LateDeliveries> {
     const { log, state } = this.#init;
     const late: LateDeliveries = new Map();
     const onRecord = (head: RecordHead, position: Position, body: Buffer): void => {
       const { type, payload_bytes, meta_bytes } = head;
-      if (type === RECORD.settled) return deleteSettled(late, body.subarray(0, payload_bytes));
+      if (type === RECORD.settled) {
+        settled.push(Buffer.from(body.subarray(0, payload_bytes)));
+        return deleteSettled(late, body.subarray(0, payload_bytes));
+      }
       const indexed = type === RECORD.delivery ? decodeIndexed(body.subarray(payload_bytes)) : undefined;
       if (indexed === undefined) problems.push(unknownRecord(position));
       else if (state.table.findId(indexed.id) === NONE) {
@@ -77,8 +81,17 @@ export class LateReplay {
     }
   }
 
+  /** Deliveries of earlier segments that were settled before the start. */
+  #leave(payload: Buffer): void {
+    const { state } = this.#init;
+    for (const id of decodeSettled(payload)) {
+      const slot = state.table.findId(id);
+      if (slot !== NONE && !state.isPending(slot)) state.remove(slot);
+    }
+  }
+
   /** [interop I-2] One synchronous step. */
-  #enter(late: readonly LateDelivery[], problems: readonly string[]): number | undefined {
+  #enter(late: readonly LateDelivery[], found: Found): number | undefined {
     const { state, settled, onDamage } = this.#init;
     touch(state);
     // A pending append may fail, and leave the key to the late delivery.
@@ -87,6 +100,7 @@ export class LateReplay {
       return slot !== NONE && state.isPending(slot);
     };
     if (late.some(isPending)) return undefined;
+    for (const payload of found.settled) this.#leave(payload);
     let entered = 0;
     for (const { row, place } of late) {
       if (state.table.findKey(row.key) !== NONE) settled(row.id);
@@ -96,9 +110,16 @@ export class LateReplay {
       }
     }
     if (entered > 0) state.sort();
-    for (const problem of problems) onDamage(problem);
+    for (const problem of found.problems) onDamage(problem);
     return entered;
   }
+}
+
+/** Of the segment. */
+interface Found {
+  readonly problems: string[];
+  /** The payloads of its settled records. */
+  readonly settled: Buffer[];
 }
 
 function deleteSettled(late: LateDeliveries, payload: Buffer): void {

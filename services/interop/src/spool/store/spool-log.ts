@@ -17,6 +17,7 @@ import {
   type SegmentLog,
 } from '@ron/log';
 import { openLog, type LogExtent } from '../../log-extent.ts';
+import { sched } from '@ron/kernel';
 import { decodeIndexed, decodeSettled, RECORD } from './delivery-record.ts';
 import { NONE, type RowPlace } from '../state/delivery-table.ts';
 import type { SpoolLimits } from './spool-limits.ts';
@@ -24,6 +25,7 @@ import type { SpoolState } from '../state/spool-state.ts';
 import type { UnreadSegments } from '../../unread-segments.ts';
 
 const QUEUE_BYTES_MAX = 16 * 1024 * 1024;
+const SEQS_PER_MS = 1000;
 
 export interface SpoolLogInit {
   readonly dir: string;
@@ -55,6 +57,8 @@ export async function openSpoolLog({
     queue_bytes_max: QUEUE_BYTES_MAX,
     // The other deliveries are still sent.
     skipsUnreadable: true,
+    // Deliveries are ordered by number: those of the part come first once it is read. No log has so many records.
+    seqAfterUnreadable: () => Math.floor(sched.wall_ms()) * SEQS_PER_MS,
     onRecord: (head, position, body) => replay.record(head, position, body),
     onDamage: (damage) => {
       if (init.unread.isDamage(damage)) init.onDamage(damageText(damage));
