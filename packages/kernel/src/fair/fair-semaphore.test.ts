@@ -82,13 +82,15 @@ test('keys that fill the queue give up places to a key with fewer calls, and dis
   for (let flood = 0; flood < 10; flood++) for (let at = 0; at < 70; at++) calls.push(note(`flood ${flood}`));
   assert.ok(semaphore.depth <= 64);
   const depth = semaphore.depth;
-  for (let at = 0; at < 3; at++) calls.push(note('zoo'));
+  // By the random seed a key may share the bucket of a flood; not all of three.
+  const few = ['zoo', 'emu', 'yak'];
+  for (const key of few) for (let at = 0; at < 3; at++) calls.push(note(key));
   assert.ok(semaphore.depth >= depth && semaphore.depth <= 64);
   await endAll();
   await Promise.all(calls);
-  assert.deepEqual(outcomes['zoo'], ['served', 'served', 'served']);
+  assert.ok(few.some((key) => outcomes[key]!.every((outcome) => outcome === 'served')));
   const answers = Object.values(outcomes).flat();
-  assert.equal(answers.length, 704);
+  assert.equal(answers.length, 710);
   assert.equal(answers.filter((answer) => answer === 'busy').length, semaphore.busy_total);
   assert.ok(answers.every((answer) => answer === 'busy' || answer === 'served'));
   for (let flood = 0; flood < 10; flood++) {
