@@ -24,6 +24,12 @@ export class UnreadSegments {
     return !this.#numbers.has(segment);
   }
 
+  /** The disk could not read a part of it later. */
+  add(segment: number): void {
+    touch(this);
+    this.#numbers.add(segment);
+  }
+
   has(segment: number): boolean {
     touch(this);
     return this.#numbers.has(segment);

@@ -248,6 +248,21 @@ test('only an id that was never in the log is restorable: not one that retention
   await eventually('a later one is', () => receipts.isRestorable(idNow()));
 });
 
+test('no older id is restorable after the operator has accepted the loss of an earlier log', async () => {
+  const fs = new CrashFileSystem();
+  const older = idNow();
+  {
+    const { receipts } = await openTest(fs, { isReplaced: true });
+    await receipts[Symbol.asyncDispose]();
+  }
+  for (let start = 0; start < 2; start += 1) {
+    const { receipts } = await openTest(fs);
+    await using _ = receipts;
+    assert.ok(!receipts.isRestorable(older));
+    await eventually('a later one is', () => receipts.isRestorable(idNow()));
+  }
+});
+
 test('no older id is restorable if the directory was replaced, or a part of the log is damaged', async () => {
   const fs = new CrashFileSystem();
   const receipt = receiptAt(Date.now());

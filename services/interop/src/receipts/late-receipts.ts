@@ -16,14 +16,16 @@ import { BATCH_RECORD, idsIn, RECEIPT_RECORD } from './receipt-records.ts';
 const CHUNK_RECORDS = 128;
 
 export interface LateReceiptsInit {
-  readonly receipts: Pick<ReceiptLog, 'log' | 'index' | 'wasRemoved'>;
+  readonly receipts: Pick<ReceiptLog, 'log' | 'index'>;
+  /** Whether retention may have removed a receipt before the copy began. */
+  readonly wasRemoved: (id: string) => boolean;
   readonly append: (records: readonly RecordInput[], signal: AbortSignal) => Promise<void>;
   readonly onDamage: (damage: Damage) => void;
 }
 
 /** Returns the number of receipts that were copied. */
 export async function copyLate(
-  { receipts, append, onDamage }: LateReceiptsInit,
+  { receipts, wasRemoved, append, onDamage }: LateReceiptsInit,
   segment: number,
   signal: AbortSignal,
 ): Promise<number> {
@@ -52,7 +54,7 @@ export async function copyLate(
       return { type, id, payload: bytes.subarray(0, payload_bytes), meta: bytes.subarray(payload_bytes) };
     };
     if (type === BATCH_RECORD) return addBatch(copy());
-    if (type !== RECEIPT_RECORD || index.find(id) !== NO_ROW || receipts.wasRemoved(formatUlid(id))) return undefined;
+    if (type !== RECEIPT_RECORD || index.find(id) !== NO_ROW || wasRemoved(formatUlid(id))) return undefined;
     chunk.push(copy());
     return chunk.length < CHUNK_RECORDS ? undefined : flush();
   };

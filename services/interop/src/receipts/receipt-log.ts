@@ -28,7 +28,16 @@ import { openLog, type LogExtent } from '../log-extent.ts';
 import { UnreadSegments } from '../unread-segments.ts';
 import { copyLate } from './late-receipts.ts';
 import { NO_ROW, ReceiptIndex } from './receipt-index.ts';
-import { batchRecord, BATCH_RECORD, idsIn, receiptRecord, RECEIPT_RECORD, type Batch } from './receipt-records.ts';
+import {
+  batchRecord,
+  BATCH_RECORD,
+  idsIn,
+  receiptRecord,
+  RECEIPT_RECORD,
+  replacedRecord,
+  REPLACED_RECORD,
+  type Batch,
+} from './receipt-records.ts';
 
 export interface ReceiptLogInit {
   readonly dir: string;
@@ -112,6 +121,7 @@ export class ReceiptLog implements AsyncDisposable {
     receipts.#log = await openLog(segments, init.extent);
     receipts.#makeRoom(0);
     receipts.#findBegin();
+    if (init.isReplaced) await receipts.#noteReplaced();
     receipts.stored_total = receipts.signed_total = receipts.removed_total = 0;
     return receipts;
   }
@@ -147,13 +157,8 @@ export class ReceiptLog implements AsyncDisposable {
   isRestorable(id: string): boolean {
     touch(this);
     if (this.#isDamaged || this.unread.size > 0) return false;
-    const isPast = timeOf(id) <= sched.wall_ms();
-    return isPast && timeOf(id) > this.#began_ms && !this.wasRemoved(id);
-  }
-
-  /** Whether a missing receipt may have been removed by this process. */
-  wasRemoved(id: string): boolean {
-    return timeOf(id) <= this.#removed_ms;
+    const time_ms = timeOf(id);
+    return time_ms <= sched.wall_ms() && time_ms > Math.max(this.#began_ms, this.#removed_ms);
   }
 
   /** [interop I-9] Resolves once every receipt is durable. */
@@ -239,6 +244,7 @@ export class ReceiptLog implements AsyncDisposable {
     touch(this);
     if (type === RECEIPT_RECORD) this.#applyReceipt(id, place, time_ms);
     else if (type === BATCH_RECORD) this.#applyBatch(payload, place);
+    else if (type === REPLACED_RECORD) this.#began_ms = Math.max(this.#began_ms, time_ms + SECOND_MS);
   }
 
   #applyReceipt(id: Uint8Array, place: Position, time_ms: number): void {
@@ -287,17 +293,26 @@ export class ReceiptLog implements AsyncDisposable {
     // Nothing was ever removed if the log has all of its segments.
     if (after_gap === undefined && !this.#init.isReplaced) return;
     const first_ms = this.#init.isReplaced ? undefined : this.#firsts_ms.get(after_gap!);
-    this.#began_ms = (first_ms ?? sched.wall_ms()) + SECOND_MS;
+    this.#began_ms = Math.max(this.#began_ms, (first_ms ?? sched.wall_ms()) + SECOND_MS);
     this.#firsts_ms.clear();
   }
 
+  /** For later starts, after the operator accepted the loss. A disk that cannot be written has this start only. */
+  async #noteReplaced(): Promise<void> {
+    await this.#log.append([replacedRecord()], this.#init.signal).catch(() => undefined);
+  }
+
   async #readLate(segment: number, signal: AbortSignal): Promise<boolean> {
+    const removed_ms = this.#removed_ms;
     const append = async (records: readonly RecordInput[]): Promise<void> => {
-      this.#makeRoom(records.length + this.#appending.size);
+      // Newer receipts do not make room for older ones.
+      if (this.index.rows + records.length + this.#appending.size > this.index.capacity)
+        throw new RonError('backpressure', 'the index of the receipt log has no room for late receipts');
       await this.#log.append(records, signal);
     };
+    const wasRemoved = (id: string): boolean => timeOf(id) <= removed_ms;
     const onDamage = (damage: Damage): void => this.#damaged(damage);
-    const count = await copyLate({ receipts: this, append, onDamage }, segment, signal);
+    const count = await copyLate({ receipts: this, wasRemoved, append, onDamage }, segment, signal);
     this.#init.onRead(segment, count);
     return true;
   }

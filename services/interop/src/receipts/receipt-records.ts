@@ -5,6 +5,7 @@
  * | --- | --- | --- | --- |
  * | 1 receipt | its ULID | its canonical JSON: the text of its leaf | |
  * | 2 batch | the root of its tree | id and leaf of each receipt, 48 bytes each | JSON `{kid, sigs, log_index}` |
+ * | 3 replaced | zeros | an earlier log was lost before this record | |
  *
  * Contract: a batch follows its receipts in the log. Decoding takes bytes that the log has verified.
  * Bound: `RECEIPT_LIMITS.tree` receipts in a batch.
@@ -15,6 +16,7 @@ import { canonicalReceipt, formatUlid, ulidBytes, type ReceiptSignature, type We
 
 export const RECEIPT_RECORD = 1;
 export const BATCH_RECORD = 2;
+export const REPLACED_RECORD = 3;
 
 const ULID_BYTES = 16;
 const HASH_BYTES = 32;
@@ -56,6 +58,12 @@ export function batchRecord({ root, ids, leaves, kid, sigs, log_index }: Batch):
   }
   return { type: BATCH_RECORD, id: root, payload, meta: Buffer.from(JSON.stringify({ kid, sigs, log_index })) };
 }
+
+export const replacedRecord = (): RecordInput => ({
+  type: REPLACED_RECORD,
+  id: new Uint8Array(ULID_BYTES),
+  payload: new Uint8Array(0),
+});
 
 /** The ids of the receipts of a batch. */
 export function* idsIn(payload: Uint8Array): Generator<Uint8Array, void, void> {

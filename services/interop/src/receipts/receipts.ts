@@ -143,12 +143,12 @@ export class Receipts implements AsyncDisposable {
   get problem(): string | undefined {
     const { problem } = this.#log;
     if (problem !== undefined) return `the receipt log cannot be written: ${problem}`;
-    const unread = this.#log.unread.problem;
-    if (unread !== undefined) return `${unread} of the receipts: those in it are missing`;
     if (this.#init.kms === undefined) return 'kms is not configured: receipts are not signed';
     const { failure } = this.#signer;
     const why = failure === undefined ? '' : `: ${failure}`;
     if (this.isFull) return `unsigned receipts fill the index, webhooks are refused${why}`;
+    const unread = this.#log.unread.problem;
+    if (unread !== undefined) return `${unread} of the receipts: those in it are missing`;
     if (this.sign_lag_ms < LATE_MS) return undefined;
     return `receipts have not been signed for ${Math.floor(this.sign_lag_ms / 1000)} s${why}`;
   }

@@ -148,3 +148,24 @@ for (const when of ['is bad at the start', 'becomes bad later'] as const)
     assert.equal(receipts.totals['damaged'], 0);
     assert.ok(task);
   });
+
+test('a late read removes no newer receipt, and reports no success while there is no room for it', async (t) => {
+  const { disk, open } = await closed(t, COUNT);
+  disk.badSector(FIRST, 0, Infinity);
+  const { receipts, events } = await open();
+  await using _ = receipts;
+  const late = missing(receipts);
+  await using task = running(receipts);
+  let last = COUNT;
+  for (; receipts.kept + 400 < receipts.kept_max && receipts.totals['removed'] === 0; last += 128) {
+    await receipts.append(receiptsOf(last, 128), NEVER);
+    await receipts.untilSigned(receiptOf(last + 127).id, NEVER);
+  }
+  const newer = receiptsOf(COUNT, last - COUNT).filter(({ id }) => receipts.has(id));
+  disk.mend();
+  await eventually('some are back', () => late.some((id) => receipts.has(id)));
+  assert.ok(newer.every(({ id }) => receipts.has(id)));
+  const isRead = events.some(({ kind }) => kind === 'receipts part read');
+  assert.equal(isRead, missing(receipts).length === 0, 'it is read once all are back');
+  assert.ok(task);
+});

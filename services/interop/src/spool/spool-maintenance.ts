@@ -78,7 +78,11 @@ export class SpoolMaintenance {
 
   async #readLate(signal: AbortSignal): Promise<void> {
     // Deliveries that are settled in memory only would enter the index again.
-    await this.writeSettled(signal).catch(() => undefined);
+    try {
+      await this.writeSettled(signal);
+    } catch {
+      return;
+    }
     const read = async (segment: number): Promise<boolean> => {
       const deliveries = await this.#late.run(segment, signal);
       if (deliveries !== undefined) this.#onRead(segment, deliveries);

@@ -211,3 +211,50 @@ test('a delivery whose settled record could not be read leaves the spool once it
   );
   await spool.close();
 });
+
+test('[interop I-9] a sector of the oldest segment that becomes bad does not fill the spool', async (t) => {
+  const { disk, open } = await closed(t, []);
+  const { spool, events } = await open({ segment_bytes: 32_768 });
+  for (const n of range(1, 20)) await spool.append(deliveryOf(n, n === 1 ? 'stuck' : 'p', 1000), NEVER);
+  // Of a delivery that is settled below.
+  disk.badSector(FIRST, 9000, 9001);
+  for (const n of range(21, 1000)) {
+    spool.settle(spool.take({ messages: 128, bytes: Infinity }, (provider) => (provider === 'p' ? 128 : 0)));
+    await spool.maintain(NEVER);
+    const kept = await spool.append(deliveryOf(n, 'p', 1000), NEVER);
+    assert.notEqual(kept, 'full', `delivery ${n}`);
+  }
+  assert.deepEqual(
+    events.find(({ kind }) => kind === 'spool part unreadable'),
+    {
+      kind: 'spool part unreadable',
+      problem: 'the disk cannot read a part of segment 1',
+    },
+  );
+  disk.mend();
+  await readLate(spool);
+  const all = await takeAll(spool);
+  assert.deepEqual(
+    all.map(({ id }) => id),
+    [ulidOf(1), ulidOf(1000)],
+  );
+  await spool.close();
+});
+
+test('a delivery that is settled in memory only does not return by a late read, even if the disk is full', async (t) => {
+  const segment_bytes = 128 * 1024;
+  const { disk, open } = await closed(t, range(1, 20), { bytes: 5000, segment_bytes });
+  disk.badSector(FIRST, 40_000, 40_001);
+  const { spool } = await open({ segment_bytes });
+  assert.ok(spool.count >= 18);
+  const unread = 20 - spool.count;
+  spool.settle(spool.take({ messages: 128, bytes: Infinity }, () => 128));
+  disk.mend();
+  disk.fail('.seg', 'ENOSPC', 'write');
+  await assert.rejects(spool.maintain(NEVER), { code: 'storage_full' });
+  assert.equal(spool.count, 0);
+  disk.mend();
+  await readLate(spool);
+  assert.equal(spool.count, unread);
+  await spool.close();
+});

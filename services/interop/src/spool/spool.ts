@@ -102,8 +102,9 @@ export class Spool implements AsyncDisposable {
     const [room, condition] = [this.#room, this.#condition];
     const onRead = (segment: number, deliveries: number): void =>
       this.#init.onEvent({ kind: 'spool part read', segment, deliveries });
-    this.#maintenance = new SpoolMaintenance({ log, state, limits, unread, room, condition, drop, onRead });
-    if (unread.problem !== undefined) this.#init.onEvent({ kind: 'spool part unreadable', problem: unread.problem });
+    const onUnread = (): void => this.#init.onEvent({ kind: 'spool part unreadable', problem: unread.problem! });
+    this.#maintenance = new SpoolMaintenance({ log, state, limits, unread, room, condition, drop, onRead, onUnread });
+    if (unread.problem !== undefined) onUnread();
     // A read-only disk: its deliveries are still sent.
     if (log.refusal !== undefined) this.#condition.failed(log.refusal);
   }

@@ -355,6 +355,26 @@ test('a change that the sync of the directory refused says that it may take effe
   }
 });
 
+test('a change after a refused removal is kept at the next start, even if the catalog could not be written', async () => {
+  let failing: 'syncDir' | 'catalog' | undefined;
+  const disk = new CrashFileSystem(new Map(), {
+    before(operation, path) {
+      const isBad = failing === 'syncDir' ? operation === 'syncDir' : failing === 'catalog' && path.includes('catalog');
+      if (isBad) throw Object.assign(new Error('disk'), { code: 'EIO' });
+    },
+  });
+  const { providers } = await openTest({ dir: '/data', fs: disk });
+  await providers.put('github', GITHUB, NEVER);
+  failing = 'syncDir';
+  await assert.rejects(providers.remove('github', NEVER), { code: 'not_ready' });
+  failing = 'catalog';
+  await providers.put('github', { ...GITHUB, secret: SECOND }, NEVER);
+  failing = undefined;
+  await providers.close();
+  await using next = await openTest({ dir: '/data', fs: disk });
+  assert.equal(await accepts(next.providers.get('github'), SECOND), true);
+});
+
 test('after a power failure at any step, each provider is the old one or the new one, and it is not closed', async () => {
   const disk = new CrashFileSystem();
   const acked: { readonly at: number; readonly holds: string }[] = [];

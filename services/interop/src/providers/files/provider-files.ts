@@ -46,6 +46,8 @@ export class ProviderFiles implements AsyncDisposable {
   readonly #catalog: Catalog;
   readonly #open: Map<string, ProviderFile>;
   readonly #states: Map<string, FileState>;
+  /** The revisions of removals that were refused: the disk may hold them, so the next change has a higher one. */
+  readonly #refused = new Map<string, number>();
 
   private constructor({ init, dir, catalog, loaded }: OpenedFiles) {
     this.#init = init;
@@ -119,6 +121,7 @@ export class ProviderFiles implements AsyncDisposable {
     const stored: StoredProvider = { format: 1, revision, secret_version, incarnation, ...change };
     await file.replace(stored, signal).catch(rethrowUndecided);
     this.#states.set(name, { stored });
+    this.#refused.delete(name);
     await this.#record(stored);
   }
 
@@ -130,9 +133,11 @@ export class ProviderFiles implements AsyncDisposable {
       await this.#catalog.set(entry, signal);
     } catch (error) {
       this.#catalog.restore(name, before);
+      this.#refused.set(name, entry.revision);
       rethrowUndecided(error);
     }
     this.#states.delete(name);
+    this.#refused.delete(name);
     await this.discard(name);
   }
 
@@ -165,7 +170,7 @@ export class ProviderFiles implements AsyncDisposable {
   #revision(name: string): number {
     const state = this.#states.get(name);
     const stored = state !== undefined && 'stored' in state ? state.stored.revision : 0;
-    return Math.max(stored, this.#catalog.get(name)?.revision ?? 0);
+    return Math.max(stored, this.#catalog.get(name)?.revision ?? 0, this.#refused.get(name) ?? 0);
   }
 
   /** Undefined for a provider that is created, also in place of a lost one. */

@@ -11,7 +11,7 @@
  * Cancellation: by the signal, between two groups.
  */
 import type { RecordHead, RecordInput, SegmentLog } from '@ron/log';
-import { recordBytes, type Position } from '@ron/log';
+import { isBadSector, recordBytes, type Position } from '@ron/log';
 import { RECORD } from './delivery-record.ts';
 import { NONE, type RowPlace, type Slot } from '../state/delivery-table.ts';
 import type { SpoolLimits } from './spool-limits.ts';
@@ -39,7 +39,9 @@ export interface SpoolReclaimerInit {
   readonly log: SegmentLog;
   readonly state: SpoolState;
   readonly limits: SpoolLimits;
-  readonly unread: Pick<UnreadSegments, 'has' | 'bytesIn'>;
+  readonly unread: Pick<UnreadSegments, 'add' | 'has' | 'bytesIn'>;
+  /** The disk cannot read a part of a segment: it is unread from now on. */
+  readonly onUnread: () => void;
   /** The record of a waiting delivery cannot be moved, because it is damaged. */
   readonly drop: (slot: Slot) => void;
 }
@@ -78,9 +80,22 @@ export class SpoolReclaimer {
       log.rotate();
       await log.sync(signal);
     }
-    if (state.liveIn(oldest) > 0) await this.#moveAll(oldest, signal);
+    if (state.liveIn(oldest) > 0 && !(await this.#isMoved(oldest, signal))) return;
     if (state.liveIn(oldest) > 0) this.#dropAll(oldest);
     await log.remove(oldest);
+  }
+
+  /** False if the disk cannot read a part of the segment. It does not keep the others: it is tried again later. */
+  async #isMoved(segment: number, signal: AbortSignal): Promise<boolean> {
+    try {
+      await this.#moveAll(segment, signal);
+      return true;
+    } catch (error) {
+      if (!isBadSector(error)) throw error;
+      this.#init.unread.add(segment);
+      this.#init.onUnread();
+      return false;
+    }
   }
 
   /** The copy of a delivery is durable. Called in the step of the sync. */
