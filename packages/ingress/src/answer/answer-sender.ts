@@ -2,9 +2,9 @@
  * Sends answers: each kind that a handler can return, or a problem for a failure.
  *
  * Contract: an exchange gets at most one answer; the first failure wins. A timeout while a handler waits for the body is the
- * client's: 408. Short answers are sent in one write. Bytes and streams are under the budget until their first byte is sent, then under the limits on progress. If a source fails
- * after that, the connection is cut, and only the log and the metric report the reason. A problem ends the source of its
- * exchange.
+ * client's: 408. Short answers are sent in one write. Bytes and streams are under the budget until their first byte is sent, then
+ * under the limits on progress. If a source fails after that, the connection is cut, and only the log and the metric report the
+ * reason. A problem ends the source of its exchange.
  * Bound and cancellation: those of the exchange; nothing else is held.
  *
  *   answers.answer(exchange, prepared, json(200, { name }));

@@ -2,8 +2,8 @@
  * Group commit: one write and one sync for all waiting appends.
  *
  * Contract: an append is answered exactly once, after the `commit` of its batch has ended, or earlier if `commit` says so. All
- * other appends of a batch succeed or fail together; batches are committed in order, one at a time. After `close`, waiting appends are still committed and new ones are
- * refused.
+ * other appends of a batch succeed or fail together; batches are committed in order, one at a time. After `close`, waiting
+ * appends are still committed and new ones are refused.
  * Bound: `queue_bytes_max` bytes wait, or one larger entry. One batch has `batch_bytes_max` bytes and `batch_count_max` parts,
  * or one larger entry.
  * Entries of no bytes (syncs) are bounded by their callers. Overflow: `busy`, at once.

@@ -2,8 +2,9 @@
  * The audit log as a file: lines of JSON, in two files that replace each other.
  *
  * Contract: complete lines are appended in order. The end of a line that a crash or a failed write cut off is cut by the next
- * write, which opens the file if it is not open: a start does not depend on it. Lines are not synced one by one: a power cut may lose the last ones, a killed process loses none that were
- * written. After a failed open, write or rotation, the next write tries again.
+ * write, which opens the file if it is not open: a start does not depend on it. Lines are not synced one by one: a power cut may
+ * lose the last ones, a killed process loses none that were written. After a failed open, write or rotation, the next write tries
+ * again.
  * Bound: `FILE_BYTES_MAX` for each of `audit.log` and `audit.log.1`; the older file is replaced.
  * Cancellation: none. One write at a time: while a disk hangs, the audit channel drops its oldest events.
  */

@@ -2,8 +2,8 @@
  * `POST /v1/passport/exchange` with the capability of interop.
  *
  * Contract: the capability is narrowed to each request, and read anew after passport refused it. The answer is checked: a token
- * that is not for storage, or a malformed verdict, is an error of passport. `problem` says why the capability of interop cannot be used; its clients get a
- * text without paths.
+ * that is not for storage, or a malformed verdict, is an error of passport. `problem` says why the capability of interop cannot
+ * be used; its clients get a text without paths.
  * Bound: one try; the caller retries. Cancellation: by the signal.
  */
 import { inspectToken } from '@ron/auth';

@@ -1,7 +1,8 @@
 /**
  * The body of `/put`: whole if it is declared to be small, otherwise as chunks.
  *
- * Bound: `WHOLE_BYTES_MAX` for a body of declared length without a coding, however small its pieces are; two chunks for any other. Cancellation: by the stream.
+ * Bound: `WHOLE_BYTES_MAX` for a body of declared length without a coding, however small its pieces are; two chunks for any
+ * other. Cancellation: by the stream.
  */
 import { codingOf, GrowingBytes, type RouteContext } from '@ron/ingress';
 import { RonError } from '@ron/kernel';

@@ -2,8 +2,9 @@
  * Model of the seed: listener --> `work` with few places --> sender, with a stop at any moment, on the real queue and sender.
  *
  * Every webhook gets exactly one answer, and an accepted one is durable with its receipt before it is answered. No more wait
- * than there are places: a webhook without one is refused with `busy` before anything else happens. After a stop the sender stores those that wait, or is aborted at the drain deadline, and ends. Mailbox may answer late
- * or fail; then the spool takes the delivery.
+ * than there are places: a webhook without one is refused with `busy` before anything else happens. After a stop the sender
+ * stores those that wait, or is aborted at the drain deadline, and ends. Mailbox may answer late or fail; then the spool takes
+ * the delivery.
  */
 import assert from 'node:assert/strict';
 import type { Build, World } from '@ron/explorer';

@@ -9,7 +9,8 @@
  * disk cannot read at the start is kept, and its receipts return once it can (late-receipts.ts).
  * Retention removes whole segments, oldest first: by age, by the bytes of the log, and when the index is full. A segment with
  * unsigned receipts stays, unless there is no signer.
- * Bound: `bytes_max` plus two segments on disk, and the segments that cannot be read; the index; `ROOM` rows are kept free for appends under way.
+ * Bound: `bytes_max` plus two segments on disk, and the segments that cannot be read; the index; `ROOM` rows are kept free for
+ * appends under way.
  * Overflow: `backpressure`. Cancellation: a waiting append leaves with its signal; one that has begun completes.
  */
 import { isRonError, orAborted, RonError, sched, touch } from '@ron/kernel';

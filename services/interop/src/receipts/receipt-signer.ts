@@ -3,9 +3,9 @@
  *
  *     128 receipts, or those of 250 ms --> tree --> kms signs its root --> batch record, synced
  *
- * Contract: the oldest receipts are signed first, each once; those that the disk cannot read now are passed over (unread-receipts.ts). A batch whose signature or record failed is tried again as it is:
- * the `op_id` of its root makes kms answer the same. After a crash its receipts are in another batch. A kms that is away only
- * delays signatures.
+ * Contract: the oldest receipts are signed first, each once; those that the disk cannot read now are passed over
+ * (unread-receipts.ts). A batch whose signature or record failed is tried again as it is: the `op_id` of its root makes kms
+ * answer the same. After a crash its receipts are in another batch. A kms that is away only delays signatures.
  * Bound: one batch at a time; tries wait up to `WAIT_MS_MAX`. Retention runs at least every `RETAIN_MS`.
  * Cancellation: ends with `stopping`, which also ends a call to kms; an append that has begun completes.
  */

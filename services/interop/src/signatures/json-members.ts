@@ -5,7 +5,8 @@
  * object in UTF-8 has no members. A member that has another type than the wanted one, or is a text of more than
  * `TEXT_CHARS_MAX` characters, is null.
  * Bound: between two calls of `takeTurn` it reads `SLICE_BYTES` and at most one text, number or gap more, which takes below 2 ms
- * for 1 MiB (`JSON.parse`: up to 70 ms). One byte of memory for each open object or array. Cancellation: rejects with the error of `takeTurn`.
+ * for 1 MiB (`JSON.parse`: up to 70 ms). One byte of memory for each open object or array. Cancellation: rejects with the error
+ * of `takeTurn`.
  *
  *     const { id } = await jsonMembers(body, { id: 'text', event: { type: 'text' } }, takeTurn);
  */

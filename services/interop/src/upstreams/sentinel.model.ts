@@ -1,8 +1,9 @@
 /**
  * Model of a brownout: one failed call, then the sentinel with its probes, and an operator who sets a mode at any moment.
  *
- * A brownout of an upstream that answers probes ends, but not within the dwell time after a bad probe. One of a sick or silent upstream never ends. A manual mode ends at its time, even between two evaluations. The sentinel
- * ends with its stop, even while a probe hangs.
+ * A brownout of an upstream that answers probes ends, but not within the dwell time after a bad probe. One of a sick or silent
+ * upstream never ends. A manual mode ends at its time, even between two evaluations. The sentinel ends with its stop, even while
+ * a probe hangs.
  */
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';

@@ -2,8 +2,8 @@
  * The rate of webhook requests from each client address, valid or not.
  *
  * Contract: an address gets at most `rate` requests per second and as many in a burst. A request whose refusal was expensive is
- * charged more, afterwards: tokens that are missing then must flow in before the next request. All addresses in the networks of a provider
- * share one bucket, because a provider sends from many addresses. IPv6 addresses are grouped as in `addressGroup`.
+ * charged more, afterwards: tokens that are missing then must flow in before the next request. All addresses in the networks of a
+ * provider share one bucket, because a provider sends from many addresses. IPv6 addresses are grouped as in `addressGroup`.
  * Bound: `ADDRESSES_MAX` buckets; the missing tokens are at most the charges of a burst. Overflow: the bucket that was used longest
  * ago is dropped; a returning address starts with a full one.
  */

@@ -6,8 +6,9 @@
  *
  * Contract: `commit` and `remove` resolve when the change is on stable storage; after a crash the provider is the old one or the
  * new one, whole. If the disk fails, they reject and the process keeps the old state, but after a failed sync the state on the disk
- * is unknown: the next start may find the change. The error says so, and a repeated change decides it. A file that cannot be used closes its provider only: damaged, missing, or older than its catalog entry. The next completed
- * commit or removal replaces it. A creation or removal that a crash interrupted is undone or completed by `open`.
+ * is unknown: the next start may find the change. The error says so, and a repeated change decides it. A file that cannot be used
+ * closes its provider only: damaged, missing, or older than its catalog entry. The next completed commit or removal replaces it.
+ * A creation or removal that a crash interrupted is undone or completed by `open`.
  * Bound: one small file for each provider. Cancellation: a change whose signal aborts before its write begins is not applied.
  */
 import { join } from 'node:path';

@@ -1,8 +1,8 @@
 /**
  * The task `secret_refresh`: unwraps secrets that kms could not unwrap before, removes ended ones, and stores secrets as configured.
  *
- * Contract: after a failure it tries again with a growing pause; a provider that fails does not block the others. An ended secret is not
- * accepted anyway; its bytes are removed from the disk within `CHECK_MS`, or once kms and the disk answer.
+ * Contract: after a failure it tries again with a growing pause; a provider that fails does not block the others. An ended secret
+ * is not accepted anyway; its bytes are removed from the disk within `CHECK_MS`, or once kms and the disk answer.
  * Bound: one provider at a time; `FAILURES_MAX` failures in one round. Cancellation: ends with `stopping`.
  */
 import { sched, type Notify } from '@ron/kernel';

@@ -2,9 +2,10 @@
  * Enters the deliveries of a segment that the start could not read into the index, once the disk can read it.
  *
  * Contract: afterwards the index has each delivery of the segment without a settled record, in front of those of its provider
- * that wait, but behind newer ones that were sent meanwhile. Deliveries that a record of the segment settles leave the index. A delivery whose key was accepted again meanwhile is settled,
- * because mailbox takes one for each key. One whose settled record was removed meanwhile enters the index again, and mailbox
- * answers with a duplicate. Rejects if the disk cannot read the segment; the index has not changed then.
+ * that wait, but behind newer ones that were sent meanwhile. Deliveries that a record of the segment settles leave the index. A
+ * delivery whose key was accepted again meanwhile is settled, because mailbox takes one for each key. One whose settled record
+ * was removed meanwhile enters the index again, and mailbox answers with a duplicate. Rejects if the disk cannot read the
+ * segment; the index has not changed then.
  * Bound: one row for each delivery of the segment; a scan of the log behind it. Cancellation: by the signal.
  */
 import { touch } from '@ron/kernel';
