@@ -62,11 +62,14 @@ for (const [name, init] of [
     for (const address of addresses) assert.equal((await send(service.url, 'GET', `/o/${address}`)).status, 200);
     const before = await memory();
     const sockets = await idleClients(service, addresses);
-    const grown = (await memory()) - before;
-    for (const socket of sockets) socket.destroy();
     // A chunk each, sockets and requests, here on both sides, and the read-ahead.
     const allowed = CLIENTS * (68 + 64) * KIB + 16 * MIB;
-    assert.ok(grown < allowed, `${(grown / MIB).toFixed(1)} MiB for ${CLIENTS} clients`);
+    // On a busy machine released buffers are freed late; those of the clients stay.
+    await eventually(
+      `${CLIENTS} clients take less than ${allowed / MIB} MiB`,
+      async () => (await memory()) - before < allowed,
+    );
+    for (const socket of sockets) socket.destroy();
     const reply = await send(service.url, 'GET', `/o/${addresses[0]}`);
     assert.ok(reply.body.equals(bytesOf(16 * MIB, 1)));
   });
