@@ -19,8 +19,8 @@ interface Started {
   readonly warnings: readonly string[];
 }
 
-/** As a start does it: the logs create their directories. */
-async function start(dir: string, fs: FileSystem = realFileSystem): Promise<Started> {
+/** Before the logs are opened. */
+async function opened(dir: string, fs: FileSystem): Promise<Started> {
   const reported: string[] = [];
   const warnings: string[] = [];
   const missing = await MissingLogs.open({
@@ -29,9 +29,15 @@ async function start(dir: string, fs: FileSystem = realFileSystem): Promise<Star
     onMissing: (problem) => void reported.push(problem),
     warn: (message) => void warnings.push(message),
   });
-  for (const log of ['spool', 'receipts']) await mkdir(join(dir, log, 'segments'), { recursive: true });
-  await missing.record();
   return { missing, reported, warnings };
+}
+
+/** As a start does it: the logs create their directories. */
+async function start(dir: string, fs: FileSystem = realFileSystem): Promise<Started> {
+  const started = await opened(dir, fs);
+  for (const log of ['spool', 'receipts']) await mkdir(join(dir, log, 'segments'), { recursive: true });
+  await started.missing.record();
+  return started;
 }
 
 test('the first start and a restart report nothing', async (t) => {
@@ -143,14 +149,8 @@ interface Running extends Started {
 
 /** With the logs, as the service opens them. */
 async function run(dir: string, fs: FileSystem = realFileSystem): Promise<Running> {
-  const reported: string[] = [];
-  const warnings: string[] = [];
-  const missing = await MissingLogs.open({
-    dir,
-    fs,
-    onMissing: (problem) => void reported.push(problem),
-    warn: (message) => void warnings.push(message),
-  });
+  const started = await opened(dir, fs);
+  const { missing } = started;
   const { spool: ofSpool, receipts: ofReceipts } = missing.extents;
   const { spool } = await openSpool({ dir: join(dir, 'spool'), fs, extent: ofSpool, ...LIMITS });
   const { receipts } = await openTest(fs, { dir: join(dir, 'receipts'), extent: ofReceipts });
@@ -160,7 +160,7 @@ async function run(dir: string, fs: FileSystem = realFileSystem): Promise<Runnin
     await spool.close();
     await missing[Symbol.asyncDispose]();
   };
-  return { missing, reported, warnings, spool, receipts, stop };
+  return { ...started, spool, receipts, stop };
 }
 
 async function accept({ spool, receipts }: Running, first: number, count: number): Promise<void> {

@@ -1,22 +1,17 @@
 /**
- * The segments of a log with a part that the disk could not read at the start. They are read again until that succeeds.
+ * The segments of a log with a part that the disk could not read, at the start or later. They are read again until that succeeds.
  *
  * Contract: an unread segment may have any record, so its file is kept: the owner of the log removes it only once it was read,
  * or in a later process. Gaps in it are no damage, because the unread part may explain them.
- * Bound: one number for each segment. Tries wait up to `BACKOFF_MS_MAX`. Cancellation: by the signal.
+ * Bound: one number for each segment. `ReadBackoff` between two tries. Cancellation: by the signal.
  */
-import { jittered, sched, touch } from '@ron/kernel';
+import { touch } from '@ron/kernel';
 import type { Damage } from '@ron/log';
-
-const BACKOFF_MS_MAX = 60_000;
-const backoff = jittered({ tries_max: Infinity, from_ms: 500, to_ms: 1000, factor: 2, cap_ms: BACKOFF_MS_MAX });
-/** Further failures do not lengthen the wait. */
-const FAILURES_MAX = 8;
+import { ReadBackoff } from './read-backoff.ts';
 
 export class UnreadSegments {
   readonly #numbers = new Set<number>();
-  #failures = 0;
-  #due_ms = 0;
+  readonly #backoff = new ReadBackoff();
 
   /** Whether the bytes were read and are damaged. An unreadable part makes its segment unread. */
   isDamage({ what, segment }: Damage): boolean {
@@ -55,7 +50,7 @@ export class UnreadSegments {
 
   /** How long until they are tried again; Infinity if there are none. */
   get wait_ms(): number {
-    return this.size === 0 ? Infinity : Math.max(0, this.#due_ms - sched.now_ms());
+    return this.size === 0 ? Infinity : this.#backoff.wait_ms;
   }
 
   /** Tries each segment, oldest first. `read` rejects if the disk cannot read it, and resolves with false to be called again. */
@@ -65,8 +60,7 @@ export class UnreadSegments {
       touch(this);
       this.#numbers.delete(segment);
     }
-    this.#due_ms = sched.now_ms() + backoff.backoff_ms(this.#failures);
-    this.#failures = Math.min(FAILURES_MAX, this.#failures + 1);
+    this.#backoff.failed();
   }
 }
 

@@ -2,8 +2,8 @@
  * The shell command that signs and sends a test delivery with `openssl` and `curl`.
  *
  * Contract: it reads the secret from a file, without the ASCII white space around it, as `ron` does, and works in any POSIX shell.
- * Values from the descriptor are quoted. While it runs,
- * other users of the machine can read the secret in the arguments of `openssl`: it is for tests.
+ * Values from the descriptor are quoted. While it runs, other users of the machine can read the secret in the arguments of
+ * `openssl`: it is for tests.
  */
 import type { Descriptor, GenericScheme } from '@ron/proto';
 

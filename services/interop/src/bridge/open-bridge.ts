@@ -7,10 +7,10 @@
  */
 import { reachPrivately } from '@ron/client/node';
 import { limitQueueWait, ReverseProxy } from '@ron/ingress';
-import { RonError, type Deadline, type WorkQueue } from '@ron/kernel';
+import { RonError, type WorkQueue } from '@ron/kernel';
 import type { InteropContext } from '../service.ts';
 import { CapabilityFile } from '../upstreams/capability-file.ts';
-import type { Upstreams } from '../upstreams/open-upstreams.ts';
+import { budgetOf, type Upstreams } from '../upstreams/open-upstreams.ts';
 import { ObjectReads } from './objects.ts';
 import { PassportExchange } from './passport-exchange.ts';
 import { PutBridge } from './put.ts';
@@ -90,9 +90,4 @@ function openPassportExchange({ auth, interop }: Context['config'], connect_ms: 
   const { passport_capability_file: path } = interop;
   if (url === undefined || path === undefined) return undefined;
   return new PassportExchange({ way: reachPrivately(url, pin), file: new CapabilityFile(path), connect_ms });
-}
-
-function budgetOf(deadline: Deadline): number {
-  using own = deadline;
-  return own.budget_ms;
 }

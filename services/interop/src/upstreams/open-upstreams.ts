@@ -6,7 +6,7 @@
  */
 import { JsonCalls } from '@ron/client/calls';
 import { reach } from '@ron/client/node';
-import { Brownout, POLICIES, type Broadcast, type BrownoutInit, type Cell } from '@ron/kernel';
+import { Brownout, POLICIES, type Broadcast, type BrownoutInit, type Cell, type Deadline } from '@ron/kernel';
 import type { BrownoutUpstream, UpstreamName } from '@ron/proto';
 import type { ServiceRuntime } from '@ron/service';
 import type { concurrency } from '../concurrency.ts';
@@ -41,7 +41,7 @@ export interface Upstreams {
 
 export function openUpstreams(init: UpstreamsInit): Upstreams {
   const { config, runtime, policy, events } = init;
-  const connect_ms = connectLimit(runtime);
+  const connect_ms = budgetOf(runtime.deadline('connect'));
   const manual = new ManualMode(policy);
   const limits = brownoutLimits(config.brownout);
   const targets = targetsOf(config);
@@ -124,8 +124,8 @@ function openSends(
   });
 }
 
-/** The clients count the time themselves. */
-function connectLimit(runtime: UpstreamsInit['runtime']): number {
-  using connect = runtime.deadline('connect');
-  return connect.budget_ms;
+/** The budget of a declared deadline, for parts that count the time themselves. */
+export function budgetOf(deadline: Deadline): number {
+  using own = deadline;
+  return own.budget_ms;
 }
